@@ -17,7 +17,7 @@ use leasehold_core::clock::Deadline;
 use leasehold_core::{Env, Guarantees, LockName, LostReason, Result};
 
 use crate::config::FileConfig;
-use crate::directory::Scope;
+use crate::directory::{Scope, mount};
 use crate::session::Session;
 use crate::session::renewer::Listener;
 
@@ -31,7 +31,8 @@ impl StoreConfig for FileConfig {
         let (tell, events) = Events::new();
         let session = Arc::new(Session::open(self, env, tell)?);
         let directory = &session.directory;
-        for finding in [directory.file_system.warning(), directory.hands()?].into_iter().flatten() {
+        let private = mount::private(directory.path());
+        for finding in [directory.file_system.warning(), directory.hands()?, private].into_iter().flatten() {
             session.events.tell(StoreEvent::Warning(finding.detail.into()));
         }
         Ok(Arc::new(FileBackend { session, events }))

@@ -36,13 +36,16 @@ pub(crate) struct Cli {
 #[derive(Args, Debug)]
 pub(crate) struct Store {
     /// The store: file:///DIR, redis://HOST, etcd://HOST,HOST, zk://HOST,HOST, with its options.
-    /// Default: LEASEHOLD_URL; if that is not set, a directory of the user on this host. Put a URL with
-    /// a password into a file or the environment, where other users cannot read it.
+    /// Default: LEASEHOLD_URL. Put a URL with a password into a file or the environment, where other
+    /// users cannot read it.
     #[arg(long, global = true, value_name = "URL", conflicts_with = "url_file")]
     pub(crate) url: Option<String>,
     /// Read the URL from a file.
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) url_file: Option<PathBuf>,
+    /// Lock on this host only, in a directory of the user. No other host and no other user is excluded.
+    #[arg(long, global = true, conflicts_with_all = ["url", "url_file"])]
+    pub(crate) local: bool,
     /// Refuse a store that does not promise these guarantees: fenced, fifo, leased, cross_process, cross_host,
     /// survives_failover, survives_restart, … (`doctor` lists them).
     #[arg(long, global = true, env = "LEASEHOLD_REQUIRE", value_name = "FLAG,FLAG",

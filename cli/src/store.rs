@@ -1,9 +1,10 @@
 //! Which store a command works on, and how it is opened.
 //!
-//! Without a URL that is a directory of the user on this host: in the user's runtime directory, or if there is none, in the
-//! system's directory for temporary files, where it must belong to the user and admit no other user.
+//! A command without a URL is refused, so that it never locks on one host by accident. With `--local` the store is a directory
+//! of the user on this host: in the user's runtime directory, or if there is none, in the system's directory for temporary
+//! files, where it must belong to the user and admit no other user.
 
-use std::env;
+use std::env::{self, VarError};
 use std::fs;
 #[cfg(feature = "migrate")]
 use std::sync::{Arc, OnceLock};
@@ -15,7 +16,6 @@ use sha2::{Digest, Sha256};
 
 use crate::arguments::{Store, Terms, promises};
 use crate::failure::Failure;
-use crate::output;
 use crate::signals::Signals;
 use crate::wait::Patience;
 
@@ -54,6 +54,10 @@ const REMEDIES: [(&str, &[&str]); 4] = [
     ("cargo install leasehold-cli --features zk", &["zk", "zookeeper"]),
 ];
 
+/// What a command without a store is told.
+const WAYS: &str = "use `--url URL`, `--url-file FILE` or the environment variable LEASEHOLD_URL; `--local` locks on this \
+     host only";
+
 /// The store that was named, or that of this host.
 #[derive(Debug)]
 pub(crate) struct Place {
@@ -71,8 +75,14 @@ impl Place {
                 Some(named(text.trim(), "the file of `--url-file` is empty")?)
             }
             (Some(url), None) => Some(named(url, "`--url` is empty")?),
-            // An empty variable is a way of saying "not set".
-            (None, None) => env::var("LEASEHOLD_URL").ok().filter(|url| !url.is_empty()),
+            (None, None) if store.local => None,
+            (None, None) => Some(match env::var("LEASEHOLD_URL") {
+                Ok(url) => named(&url, &format!("LEASEHOLD_URL is empty: {WAYS}"))?,
+                Err(VarError::NotPresent) => {
+                    return Err(Failure::usage(format!("no store is named: {WAYS}")));
+                }
+                Err(VarError::NotUnicode(_)) => return Err(Failure::usage("LEASEHOLD_URL is not UTF-8")),
+            }),
         };
         Self::at(url, store.require.iter().copied().collect())
     }
@@ -188,15 +198,12 @@ impl Place {
         signals: &mut Signals,
     ) -> Result<LockManager, Failure> {
         let mut builder = self.configure()?;
-        if self.url.is_none() {
-            output::note(&format!("locking on this host only: {}", self.shown()));
-        }
         #[cfg(feature = "metrics")]
         if let Some(address) = terms.metrics_addr
             && let Err(refused) = crate::metrics::serve(address).await
         {
             // They are worth less than the work under the lock.
-            output::note(&format!("continuing without metrics: {refused:#}"));
+            crate::output::note(&format!("continuing without metrics: {refused:#}"));
         }
         if let Some(ttl) = terms.ttl {
             builder = builder.ttl(ttl);
@@ -310,7 +317,7 @@ mod host {
     }
 
     fn refused(place: &Path) -> String {
-        format!("cannot use {} for locks: use `--url` or LEASEHOLD_URL", place.display())
+        format!("cannot use {} for locks: use `--url file:///DIR`", place.display())
     }
 
     #[cfg(test)]
@@ -361,7 +368,7 @@ mod host {
     use crate::failure::Failure;
 
     pub(super) fn configure() -> Result<Builder, Failure> {
-        Err(Failure::usage("this build has no store for this host: use `--url` or LEASEHOLD_URL"))
+        Err(Failure::usage("this build has no store for this host: use `--url`"))
     }
 
     pub(super) fn shown() -> String {

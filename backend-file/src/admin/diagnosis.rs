@@ -5,7 +5,7 @@ use leasehold_core::backend::{Finding, Severity};
 use rustix::process::{Resource, getrlimit};
 use tokio::task::coop::consume_budget;
 
-use crate::directory::{Directory, FileSystem, Scope};
+use crate::directory::{Directory, FileSystem, Scope, mount};
 use crate::record::Floor;
 
 impl Directory {
@@ -16,6 +16,7 @@ impl Directory {
     /// Nothing is changed, so nothing is left.
     pub(crate) async fn diagnose(&self) -> Result<Vec<Finding>> {
         let mut findings = vec![self.place()];
+        findings.extend(mount::private(self.path()));
         let well = Finding::new(Severity::Ok, "file system", format!("{}, of this host", self.file_system));
         findings.push(self.file_system.warning().unwrap_or(well));
         let well = Finding::new(Severity::Ok, "path", "no other user can replace the directory");

@@ -27,6 +27,7 @@ mod floor;
 mod folder;
 mod inode;
 mod locked;
+pub(crate) mod mount;
 mod requests;
 mod sweep;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The store without a URL: one directory for all shells of a user.
+//! The store of `--local`: one directory for all shells of a user.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -11,21 +11,21 @@ use crate::fixture::{Done, LEASEHOLD, done, exit_code, line};
 
 testbed::trials![two_shells_exclude_each_other, a_directory_of_others_is_refused,];
 
-/// A shell's environment that says nothing about the store.
+/// A shell's environment that names no store.
 fn start(place: (&str, &Path), logs: &Scratch, words: &[&str]) -> Process {
     let launch = Launch::new("env", logs.path()).args(["-u", "LEASEHOLD_URL", "-u", "XDG_RUNTIME_DIR"]);
-    let launch = launch.args([&format!("{}={}", place.0, place.1.display()), LEASEHOLD]);
+    let launch = launch.args([&format!("{}={}", place.0, place.1.display()), LEASEHOLD, "--local"]);
     launch.args(words).piped_lines().spawn().expect("it starts")
 }
 
 async fn run(place: (&str, &Path), words: &[&str]) -> Done {
     let mut command = Command::new(LEASEHOLD);
     command.env_remove("LEASEHOLD_URL").env_remove("XDG_RUNTIME_DIR").env(place.0, place.1);
-    command.args(words).kill_on_drop(true);
+    command.arg("--local").args(words).kill_on_drop(true);
     done(command).await
 }
 
-/// With no configuration at all, two shells on one host exclude each other, with a session's runtime
+/// With no configuration but `--local`, two shells on one host exclude each other, with a session's runtime
 /// directory and without one.
 async fn two_shells_exclude_each_other() {
     for variable in ["XDG_RUNTIME_DIR", "TMPDIR"] {
@@ -59,5 +59,5 @@ async fn a_directory_of_others_is_refused() {
     fs::set_permissions(&made, Permissions::from_mode(0o770)).unwrap();
     let refused = run(place, &["ls"]).await;
     assert_eq!(refused.code, 71);
-    assert!(refused.err.contains("LEASEHOLD_URL"), "{}", refused.err);
+    assert!(refused.err.contains("--url file:///DIR"), "{}", refused.err);
 }

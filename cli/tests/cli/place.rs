@@ -9,7 +9,9 @@ use tokio::process::Command;
 use crate::fixture::{Done, Fixture, LEASEHOLD, done, exit_code, finish, line, rest, until_said};
 
 testbed::trials![
-    a_lock_of_this_host_only_says_so,
+    store_must_be_named,
+    #[cfg(target_os = "linux")]
+    private_directory_for_temporary_files_is_reported,
     required_guarantee_is_checked_first,
     the_url_may_stand_in_a_file,
     a_hidden_url_is_refused_until_another_is_given,
@@ -31,17 +33,53 @@ async fn here(fixture: &Fixture, words: &[&str]) -> Done {
     done(command).await
 }
 
-/// Whoever names no store is told that the lock is of this host only; once, on standard error.
-async fn a_lock_of_this_host_only_says_so() {
+/// A shell that has lost its variable must not lock on one host by accident.
+async fn store_must_be_named() {
     let fixture = Fixture::new();
-    let ran = here(&fixture, &["run", "a", "--", "echo", "done"]).await;
-    assert_eq!((ran.code, ran.out.as_str()), (0, "done\n"));
-    assert!(ran.err.starts_with("leasehold: locking on this host only: file:///"), "{ran:?}");
-    assert_eq!(ran.err.lines().count(), 1, "{ran:?}");
-    for silent in ["--quiet", "--json"] {
-        assert_eq!(here(&fixture, &["run", silent, "a", "--", "true"]).await.err, "");
+    let commands: &[&[&str]] = &[
+        &["run", "a", "--", "echo", "started"],
+        &["hold", "--ignore-stdin", "a"],
+        &["inspect", "a"],
+        &["ls"],
+        &["watch", "a"],
+        &["revoke", "a"],
+        &["doctor"],
+        &["token-base", "get"],
+        #[cfg(feature = "redis")]
+        &["redis-scripts"],
+        #[cfg(feature = "migrate")]
+        &["migrate", "status"],
+    ];
+    for words in commands {
+        let refused = here(&fixture, words).await;
+        assert_eq!((refused.code, refused.out.as_str()), (64, ""), "{words:?}: {refused:?}");
+        for way in ["no store is named", "--url URL", "--url-file FILE", "LEASEHOLD_URL", "--local"] {
+            assert!(refused.err.contains(way), "{words:?}: {refused:?}");
+        }
     }
-    assert_eq!(fixture.done(["run", "a", "--", "true"]).await.err, "", "a store that was named");
+    let unset = Fixture::on("").done(["run", "a", "--", "echo", "started"]).await;
+    assert_eq!((unset.code, unset.out.as_str()), (64, ""), "{unset:?}");
+    assert!(unset.err.contains("LEASEHOLD_URL is empty"), "{unset:?}");
+    let ran = here(&fixture, &["run", "--local", "a", "--", "echo", "done"]).await;
+    assert_eq!((ran.code, ran.out.as_str()), (0, "done\n"), "{ran:?}");
+    let named = here(&fixture, &["--local", "--url", fixture.url(), "ls"]).await;
+    assert!(named.code == 64 && named.err.contains("--local"), "{named:?}");
+}
+
+/// A service with a `/tmp` of its own excludes only itself there.
+#[cfg(target_os = "linux")]
+async fn private_directory_for_temporary_files_is_reported() {
+    let fixture = Fixture::on("file:///var/tmp/locks");
+    let (mount, script) =
+        ("mount -t tmpfs none /var/tmp", "$0 -q doctor; $0 run a -- true; $0 run -q a -- true");
+    let mut private = Command::new("unshare");
+    private.args((!geteuid().is_root()).then_some("--map-root-user"));
+    private.args(["--mount", "sh", "-c", &format!("{mount} || exit 99; {script}"), LEASEHOLD]);
+    private.env("LEASEHOLD_URL", fixture.url()).stdin(Stdio::null()).kill_on_drop(true);
+    let ran = done(private).await;
+    let told = "/var/tmp is a mount of its own here";
+    assert!(ran.code == 0 && ran.out.contains(told), "{ran:?}");
+    assert_eq!(ran.err.matches(told).count(), 1, "{ran:?}");
 }
 
 async fn required_guarantee_is_checked_first() {

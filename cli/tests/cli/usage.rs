@@ -70,8 +70,7 @@ async fn invalid_move_exits_with_64() {
     let inside = |inner: &str| format!("{}?migrate_to={inner}", fixture.url());
     let (memory, file) = (inside("memory://"), inside("file:///tmp/elsewhere"));
     let (nested, common) = (inside("file:///a?migrate_to=file:///b"), inside("file:///a?ttl=3s"));
-    let wrong: [(&[&str], &str); 8] = [
-        (&["migrate", "status"], "migrate_to=URL"),
+    let wrong: [(&[&str], &str); 7] = [
         (&["--url", fixture.url(), "migrate", "status"], "migrate_to=URL"),
         (&["--url", &memory, "migrate", "status"], "only tasks of one process"),
         (&["--url", &file, "migrate", "status"], "no move record"),
