@@ -22,6 +22,9 @@ pub(crate) struct Cli {
     /// Write results and errors as JSON.
     #[arg(long, global = true)]
     pub(crate) json: bool,
+    /// Do not fit tables to the width of the terminal.
+    #[arg(long, global = true)]
+    pub(crate) wide: bool,
     /// Log the events of the lock to standard error; twice: log everything. RUST_LOG is finer.
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub(crate) verbose: u8,

@@ -6,8 +6,9 @@ use serde::Serialize;
 
 use crate::arguments::Store;
 use crate::failure::{Exit, Failure};
-use crate::output;
+use crate::output::{self, Form};
 use crate::store::{self, Place};
+use crate::table::{Column, Table, Width};
 
 /// The diagnosis as JSON shows it.
 #[derive(Debug, Serialize)]
@@ -33,7 +34,7 @@ struct Promise {
     promised: bool,
 }
 
-pub(crate) async fn doctor(store: &Store, name: Option<&str>, json: bool) -> Result<Exit, Failure> {
+pub(crate) async fn doctor(store: &Store, name: Option<&str>, form: Form) -> Result<Exit, Failure> {
     let place = Place::of(store)?;
     let diagnosis = match place.configure()?.build().await {
         Err(error) => Diagnosis::of_refusal(&place, error)?,
@@ -52,10 +53,9 @@ pub(crate) async fn doctor(store: &Store, name: Option<&str>, json: bool) -> Res
             }
         }
     };
-    if json {
-        output::json(&diagnosis)?;
-    } else {
-        diagnosis.show()?;
+    match form {
+        Form::Json => output::json(&diagnosis)?,
+        Form::Words(width) => diagnosis.show(width)?,
     }
     Ok(if diagnosis.broken { Exit::NO } else { Exit::SUCCESS })
 }
@@ -97,24 +97,22 @@ impl Diagnosis {
         Ok(Self::new(place, vec![finding], None))
     }
 
-    fn show(&self) -> Result<(), Failure> {
+    fn show(&self, width: Width) -> Result<(), Failure> {
         output::say(&format!("{}\n", output::safe(&self.store)))?;
-        let mut findings = output::table::<3>(None);
+        const COLUMNS: [Column; 3] = [Column::Whole, Column::Whole, Column::Wrapped];
+        let mut findings = Table::new(COLUMNS);
         for found in &self.findings {
-            findings.add_row([found.severity, &output::safe(&found.subject), &output::safe(&found.detail)]);
+            findings.row([found.severity, &found.subject, &found.detail]);
         }
-        output::show(&mut findings)?;
+        findings.show(width)?;
         if !self.guarantees.is_empty() {
             output::say("\nWhat this store promises:")?;
-            let mut promises = output::table::<3>(None);
+            let mut promises = Table::new(COLUMNS);
             for promise in &self.guarantees {
-                promises.add_row([
-                    if promise.promised { "yes" } else { "no" },
-                    &promise.name,
-                    promise.description,
-                ]);
+                let promised = if promise.promised { "yes" } else { "no" };
+                promises.row([promised, &promise.name, promise.description]);
             }
-            output::show(&mut promises)?;
+            promises.show(width)?;
         }
         let broken = self.findings.iter().filter(|found| found.severity == BROKEN).count();
         output::say(&match broken {

@@ -2,39 +2,36 @@
 
 use std::time::Duration;
 
-use comfy_table::Table;
 use leasehold::backend::LockState;
 
 use crate::arguments::Store;
 use crate::failure::{Exit, Failure};
-use crate::output;
+use crate::output::{self, Form};
 use crate::store::{self, Place};
+use crate::table::{Column, Table};
 
 pub(crate) async fn inspect(
     store: &Store,
     name: &str,
     by_exit_code: bool,
-    json: bool,
+    form: Form,
 ) -> Result<Exit, Failure> {
     let locks = Place::of(store)?.open().await?;
     let state = locks.inspect(name).await;
     store::close(&locks).await;
     let state = state?;
     let exit = if by_exit_code && state.holder().is_none() { Exit::NO } else { Exit::SUCCESS };
-    if json {
-        output::json(&output::State::from(&state))?;
-        return Ok(exit);
+    match form {
+        Form::Json => output::json(&output::State::from(&state))?,
+        Form::Words(width) => table(&state).show(width)?,
     }
-    output::show(&mut table(&state))?;
     Ok(exit)
 }
 
 /// The state in words: a few lines for each holder.
-fn table(state: &LockState) -> Table {
-    let mut table = output::table::<2>(None);
-    let mut row = |subject: &str, value: &str| {
-        table.add_row([subject, &output::safe(value)]);
-    };
+fn table(state: &LockState) -> Table<2> {
+    let mut table = Table::new([Column::Whole, Column::Wrapped]);
+    let mut row = |subject: &str, value: &str| table.row([subject, value]);
     row("name", state.name.as_str());
     if state.holders.is_empty() {
         row("holder", "none");
@@ -61,6 +58,7 @@ mod tests {
     use leasehold::{LockName, Mode};
 
     use super::*;
+    use crate::table::Width;
 
     /// Every holder is shown with its mode, in order of arrival.
     #[test]
@@ -76,7 +74,7 @@ mod tests {
             holder("third", Mode::EXCLUSIVE),
         ];
         let state = LockState::new(LockName::new("a").unwrap(), holders, 4);
-        let shown: Vec<_> = table(&state).lines().map(|line| line.trim_end().to_owned()).collect();
+        let shown = table(&state).lines(Width::Wide);
         let shown: Vec<_> = shown.iter().map(|line| line.split_whitespace().collect::<Vec<_>>()).collect();
         let mode = |at: usize| (shown[at][1], shown[at + 1].join(" "));
         assert_eq!(mode(1), ("first", "mode shared".to_owned()), "{shown:?}");

@@ -6,7 +6,7 @@
 //! | the commands, a file each | [`run`], [`hold`], [`inspect`], [`ls`], [`watch`], [`revoke`], [`doctor`], [`token_base`], `migrate`, `redis_scripts`, [`compare`], [`completions`] |
 //! | which store, and waiting for a lock | [`store`], [`wait`] |
 //! | locks that a command under a lock must not wait for | [`held`] |
-//! | output for people and programs | [`output`], [`failure`] |
+//! | output for people and programs | [`output`], [`table`], [`failure`] |
 //! | signals to the process | [`signals`] |
 
 mod arguments;
@@ -29,6 +29,7 @@ mod revoke;
 mod run;
 mod signals;
 mod store;
+mod table;
 mod token_base;
 mod wait;
 mod watch;
@@ -44,6 +45,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::arguments::{Cli, Command};
 use crate::failure::{Exit, Failure};
+use crate::output::Form;
+use crate::table::Width;
 
 fn main() -> ExitCode {
     if let Some(exit) = run::launch::as_launcher() {
@@ -100,20 +103,21 @@ fn carry_out(cli: Cli) -> Result<Exit, Failure> {
     let runtime = runtime.map_err(|error| Failure::system("cannot start the async runtime", error))?;
     let store = cli.store;
     let json = cli.json;
+    let form = if json { Form::Json } else { Form::Words(Width::of_stdout(cli.wide)) };
     let exit = runtime.block_on(async {
         match cli.command {
             Command::Run(arguments) => run::run(&store, &arguments, json).await,
             Command::Hold(arguments) => hold::hold(&store, &arguments).await,
-            Command::Inspect { name, exit_code } => inspect::inspect(&store, &name, exit_code, json).await,
-            Command::Ls { prefix } => ls::ls(&store, &prefix, json).await,
+            Command::Inspect { name, exit_code } => inspect::inspect(&store, &name, exit_code, form).await,
+            Command::Ls { prefix } => ls::ls(&store, &prefix, form).await,
             Command::Watch { name } => watch::watch(&store, &name).await,
-            Command::Revoke(arguments) => revoke::revoke(&store, &arguments, json).await,
-            Command::Doctor { name } => doctor::doctor(&store, name.as_deref(), json).await,
+            Command::Revoke(arguments) => revoke::revoke(&store, &arguments, form).await,
+            Command::Doctor { name } => doctor::doctor(&store, name.as_deref(), form).await,
             #[cfg(feature = "redis")]
-            Command::RedisScripts => redis_scripts::load(&store, json).await,
-            Command::TokenBase { action } => token_base::token_base(&store, &action, json).await,
+            Command::RedisScripts => redis_scripts::load(&store, form).await,
+            Command::TokenBase { action } => token_base::token_base(&store, &action, form).await,
             #[cfg(feature = "migrate")]
-            Command::Migrate { action } => migrate::migrate(&store, &action, json).await,
+            Command::Migrate { action } => migrate::migrate(&store, &action, form).await,
             Command::Compare(arguments) => compare::compare(&arguments, json),
             Command::Completions { shell } => completions::print(shell),
         }

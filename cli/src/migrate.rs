@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use leasehold::migrate::{Admin, MemberStatus, Phase, Progress, Status, Steps, StoreStatus};
+use leasehold::migrate::{Admin, MemberStatus, Phase, Progress, RecordStatus, Status, Steps, StoreStatus};
 use leasehold::{Error, ErrorKind};
 
 use crate::arguments::{Migrate, Steps as Words, Store};
 use crate::failure::{Exit, Failure};
-use crate::output;
+use crate::output::{self, Form};
 use crate::store::Place;
+use crate::table::{Column, Table, Width};
 
-pub(crate) async fn migrate(store: &Store, action: &Migrate, json: bool) -> Result<Exit, Failure> {
+pub(crate) async fn migrate(store: &Store, action: &Migrate, form: Form) -> Result<Exit, Failure> {
     if matches!(action, Migrate::Repair { yes: false, .. }) {
         return Err(Failure::usage(
             "`repair` is only for a store that lost its data or is permanently unavailable: stop every \
@@ -22,10 +23,11 @@ pub(crate) async fn migrate(store: &Store, action: &Migrate, json: bool) -> Resu
     if let Err(error) = admin.close().await {
         tracing::debug!(error = ?format!("{error:#}"), "sessions not closed cleanly");
     }
-    match done.map_err(failure)? {
-        Some(status) if json => output::json(&status)?,
-        Some(status) => show(&status)?,
-        None => {}
+    if let Some(status) = done.map_err(failure)? {
+        match form {
+            Form::Json => output::json(&status)?,
+            Form::Words(width) => show(&status, width)?,
+        }
     }
     Ok(Exit::SUCCESS)
 }
@@ -74,70 +76,13 @@ fn failure(error: Error) -> Failure {
 /// How many members are shown to people.
 const LISTED: usize = 20;
 
-fn show(status: &Status) -> Result<(), Failure> {
+fn show(status: &Status, width: Width) -> Result<(), Failure> {
     let word = |phase: Option<Phase>| phase.map_or("-", Phase::word);
     output::say(&format!("phase: {}\n", word(status.phase)))?;
-    let mut stores = output::table(Some([
-        "STORE",
-        "SERVER",
-        "RECORD",
-        "VERSION",
-        "EPOCH",
-        "TOKENS FROM",
-        "FOREIGN SESSIONS",
-    ]));
-    for (name, StoreStatus { server, record, error, foreign_sessions, .. }) in
-        [("old", &status.old), ("new", &status.new)]
-    {
-        let of = |show: &dyn Fn(&leasehold::migrate::RecordStatus) -> String| {
-            record.as_ref().map_or_else(|| "-".to_owned(), show)
-        };
-        let said = match error {
-            Some(_) => "?".to_owned(),
-            None => of(&|record| if record.over { "over".to_owned() } else { word(record.phase).to_owned() }),
-        };
-        stores.add_row([
-            name,
-            &output::safe(server),
-            &said,
-            &of(&|record| record.version.to_string()),
-            &of(&|record| record.epoch.to_string()),
-            &of(&|record| record.low.to_string()),
-            &foreign_sessions.map_or_else(|| "unknown".to_owned(), |sessions| sessions.to_string()),
-        ]);
-    }
-    output::show(&mut stores)?;
+    stores(status).show(width)?;
     if !status.members.is_empty() {
         output::say("")?;
-        let mut members = output::table(Some([
-            "MEMBER",
-            "PID",
-            "VIEW",
-            "ACTS BY",
-            "HOLDS OLD/NEW/BOTH",
-            "FOREIGN CLIENTS MET",
-        ]));
-        for member in status.members.iter().take(LISTED) {
-            let MemberStatus { label, pid, view, holds: [old, new, both], foreign_clients, .. } = member;
-            let acts = match (member.acts_by_old, member.acts_by_new) {
-                (true, true) => "old, new",
-                (true, false) => "old",
-                (false, true) => "new",
-                (false, false) => "-",
-            };
-            let met = foreign_clients
-                .as_ref()
-                .map_or_else(String::new, |(met, name)| format!("{met}, last at {name}"));
-            members.add_row([
-                &*output::safe(label),
-                &pid.to_string(),
-                word(*view),
-                acts,
-                &format!("{old}/{new}/{both}"),
-                &output::safe(&met),
-            ]);
-        }
-        output::show(&mut members)?;
+        members(status).show(width)?;
         if let more @ 1.. = status.members.len().saturating_sub(LISTED) {
             output::say(&format!("and {more} more (all of them with `--json`)"))?;
         }
@@ -147,4 +92,53 @@ fn show(status: &Status) -> Result<(), Failure> {
         output::say(&format!("blocked by: {}", output::safe(blocker)))?;
     }
     Ok(())
+}
+
+fn stores(status: &Status) -> Table<7> {
+    let header = ["STORE", "SERVER", "RECORD", "VERSION", "EPOCH", "TOKENS FROM", "FOREIGN SESSIONS"];
+    let mut columns = [Column::Whole; 7];
+    columns[1] = Column::Cut;
+    let mut table = Table::with_header(columns, header);
+    for (name, StoreStatus { server, record, error, foreign_sessions, .. }) in
+        [("old", &status.old), ("new", &status.new)]
+    {
+        let of =
+            |show: &dyn Fn(&RecordStatus) -> String| record.as_ref().map_or_else(|| "-".to_owned(), show);
+        let said = match error {
+            Some(_) => "?".to_owned(),
+            None if record.as_ref().is_some_and(|record| record.over) => "over".to_owned(),
+            None => of(&|record| record.phase.map_or("-", Phase::word).to_owned()),
+        };
+        table.row([
+            name,
+            server,
+            &said,
+            &of(&|record| record.version.to_string()),
+            &of(&|record| record.epoch.to_string()),
+            &of(&|record| record.low.to_string()),
+            &foreign_sessions.map_or_else(|| "unknown".to_owned(), |sessions| sessions.to_string()),
+        ]);
+    }
+    table
+}
+
+fn members(status: &Status) -> Table<6> {
+    let header = ["MEMBER", "PID", "VIEW", "ACTS BY", "HOLDS OLD/NEW/BOTH", "FOREIGN CLIENTS MET"];
+    let mut columns = [Column::Whole; 6];
+    (columns[0], columns[5]) = (Column::Cut, Column::Wrapped);
+    let mut table = Table::with_header(columns, header);
+    for member in status.members.iter().take(LISTED) {
+        let MemberStatus { label, pid, view, holds: [old, new, both], foreign_clients, .. } = member;
+        let acts = match (member.acts_by_old, member.acts_by_new) {
+            (true, true) => "old, new",
+            (true, false) => "old",
+            (false, true) => "new",
+            (false, false) => "-",
+        };
+        let met =
+            foreign_clients.as_ref().map_or_else(String::new, |(met, name)| format!("{met}, last at {name}"));
+        let view = view.map_or("-", Phase::word);
+        table.row([label, &pid.to_string(), view, acts, &format!("{old}/{new}/{both}"), &met]);
+    }
+    table
 }

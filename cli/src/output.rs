@@ -1,4 +1,4 @@
-//! The output for people and programs: tables, JSON, and nothing that steers a terminal.
+//! The output for people and programs: sentences, JSON, and nothing that steers a terminal.
 //!
 //! Labels and metadata come from other clients, so characters that could move a cursor, hide or reorder
 //! letters are written escaped, in text and in JSON. A JSON reader gets the original text.
@@ -8,13 +8,20 @@ use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-use comfy_table::presets::NOTHING;
-use comfy_table::{ContentArrangement, Table};
 use leasehold::clock::{BootClock, Clock};
 use leasehold::{Mode, backend};
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::table::Width;
+
+/// In which form results are written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Form {
+    Json,
+    /// For people.
+    Words(Width),
+}
 
 /// A holder as JSON shows it.
 #[derive(Debug, Serialize)]
@@ -96,14 +103,15 @@ pub(crate) fn ago(time: SystemTime) -> String {
     }
 }
 
-/// A table without lines, as wide as the terminal if there is one.
-pub(crate) fn table<const N: usize>(header: Option<[&str; N]>) -> Table {
-    let mut table = Table::new();
-    table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
-    if let Some(header) = header {
-        table.set_header(header);
+/// How long ago a point in time is, as short as it can be read: `42s`, `3m`, `2h`, `5d`.
+pub(crate) fn age(time: SystemTime) -> String {
+    let age = BootClock::new().wall_time().duration_since(time).unwrap_or_default().as_secs();
+    match age {
+        0..=119 => format!("{age}s"),
+        120..=7_199 => format!("{}m", age / 60),
+        7_200..=172_799 => format!("{}h", age / 3_600),
+        _ => format!("{}d", age / 86_400),
     }
-    table
 }
 
 /// The text, with escapes for characters that steer a terminal.
@@ -135,13 +143,6 @@ fn steers(c: char) -> bool {
             | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
             | '\u{110bd}' | '\u{110cd}' | '\u{13430}'..='\u{1343f}' | '\u{1bca0}'..='\u{1bca3}'
             | '\u{1d173}'..='\u{1d17a}' | '\u{e0001}' | '\u{e0020}'..='\u{e007f}')
-}
-
-/// Writes a table to standard output.
-pub(crate) fn show(table: &mut Table) -> Result<(), Failure> {
-    table.column_iter_mut().for_each(|column| _ = column.set_padding((0, 2)));
-    let lines: Vec<_> = table.lines().map(|line| line.trim_end().to_owned()).collect();
-    say(&lines.join("\n"))
 }
 
 /// Writes a value as one line of JSON to standard output.

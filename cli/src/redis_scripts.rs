@@ -5,10 +5,10 @@ use leasehold::redis::{RedisClusterConfig, RedisConfig};
 
 use crate::arguments::Store;
 use crate::failure::{Exit, Failure};
-use crate::output;
+use crate::output::{self, Form};
 use crate::store::Place;
 
-pub(crate) async fn load(store: &Store, json: bool) -> Result<Exit, Failure> {
+pub(crate) async fn load(store: &Store, form: Form) -> Result<Exit, Failure> {
     let place = Place::of(store)?;
     let url = place.url().unwrap_or_default();
     let is_one_of = |schemes: &[&str]| schemes.iter().any(|scheme| url.starts_with(&format!("{scheme}:")));
@@ -26,7 +26,7 @@ pub(crate) async fn load(store: &Store, json: bool) -> Result<Exit, Failure> {
     } else {
         RedisConfig::from_url(&mut url)?.load_scripts().await?
     };
-    if json {
+    if matches!(form, Form::Json) {
         output::json(&serde_json::json!({ "loaded": loaded }))?;
     } else {
         output::say(&format!("{loaded} scripts loaded"))?;

@@ -6,10 +6,10 @@ use leasehold::Revocation;
 
 use crate::arguments::{Revoke, Store};
 use crate::failure::{Exit, Failure};
-use crate::output;
+use crate::output::{self, Form};
 use crate::store::{self, Place};
 
-pub(crate) async fn revoke(store: &Store, arguments: &Revoke, json: bool) -> Result<Exit, Failure> {
+pub(crate) async fn revoke(store: &Store, arguments: &Revoke, form: Form) -> Result<Exit, Failure> {
     let name = &*arguments.name;
     if arguments.force && !arguments.yes && !is_sure(name)? {
         return Err(Failure::usage("cancelled: the lock was not revoked"));
@@ -42,7 +42,7 @@ pub(crate) async fn revoke(store: &Store, arguments: &Revoke, json: bool) -> Res
             ("foreign", sentence, Exit::BUSY)
         }
     };
-    if json {
+    if matches!(form, Form::Json) {
         output::json(&serde_json::json!({ "name": name, "force": arguments.force, "outcome": word }))?;
     } else {
         output::say(&format!("{}: {sentence}", output::safe(name)))?;

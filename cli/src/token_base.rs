@@ -6,8 +6,9 @@ use serde::Serialize;
 
 use crate::arguments::{Store, TokenBase};
 use crate::failure::{Exit, Failure};
-use crate::output;
+use crate::output::{self, Form};
 use crate::store::{self, Place};
+use crate::table::{Column, Table};
 
 /// The base as JSON shows it.
 #[derive(Debug, Serialize)]
@@ -18,20 +19,20 @@ struct Shown {
     sessions: Option<usize>,
 }
 
-pub(crate) async fn token_base(store: &Store, action: &TokenBase, json: bool) -> Result<Exit, Failure> {
+pub(crate) async fn token_base(store: &Store, action: &TokenBase, form: Form) -> Result<Exit, Failure> {
     let locks = Place::of(store)?.open().await?;
     let base = carry_out(&locks, action).await;
     store::close(&locks).await;
     let Base { base, floor, sessions, .. } = base?;
-    if json {
+    let Form::Words(width) = form else {
         output::json(&Shown { base, floor, sessions })?;
         return Ok(Exit::SUCCESS);
-    }
-    let mut table = output::table::<2>(None);
-    table.add_row(["base", &base.to_string()]);
-    table.add_row(["floor", &floor.to_string()]);
-    table.add_row(["other sessions", &sessions.map_or_else(|| "unknown".to_owned(), |n| n.to_string())]);
-    output::show(&mut table)?;
+    };
+    let mut table = Table::new([Column::Whole; 2]);
+    table.row(["base", &base.to_string()]);
+    table.row(["floor", &floor.to_string()]);
+    table.row(["other sessions", &sessions.map_or_else(|| "unknown".to_owned(), |n| n.to_string())]);
+    table.show(width)?;
     Ok(Exit::SUCCESS)
 }
 

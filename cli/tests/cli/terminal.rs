@@ -22,6 +22,7 @@ testbed::trials![
     a_background_job_reads_when_it_is_brought_forward,
     neighbours_in_a_pipeline_keep_the_keyboard,
     force_is_asked_about,
+    tables_fit_the_terminal,
 ];
 
 /// A terminal with a program at it, in a session of their own.
@@ -52,13 +53,12 @@ impl Screen {
         rustix::io::write(&self.keyboard, keys.as_bytes()).expect("the terminal takes it");
     }
 
-    /// Waits until `text` is shown, and forgets everything up to it.
-    fn until(&mut self, text: &str) {
+    /// Waits until `text` is shown, and returns and forgets everything up to it.
+    fn until(&mut self, text: &str) -> String {
         let bound = Timespec { tv_sec: BOUND.as_secs().cast_signed(), tv_nsec: 0 };
         loop {
             if let Some(at) = self.shown.find(text) {
-                self.shown.drain(..at + text.len());
-                return;
+                return self.shown.drain(..at + text.len()).collect();
             }
             let ready = poll(&mut [PollFd::new(&self.keyboard, PollFlags::IN)], Some(&bound));
             assert_eq!(ready, Ok(1), "{text:?} is not shown, only {:?}", self.shown);
@@ -188,4 +188,27 @@ async fn force_is_asked_about() {
         screen.until(&format!("code-{code}"));
         assert_eq!(fixture.inspect("a").await["held"], held);
     }
+}
+
+/// At every width, of which 0 is unknown, a token can be copied and no line of a table is broken by the terminal.
+async fn tables_fit_the_terminal() {
+    let fixture = Fixture::new();
+    let (name, metadata) = ("a-name-of-a-lock/that-is-longer-than-most", "why ".repeat(30));
+    let (_holder, held) =
+        fixture.held([name, "--owner", "some-host.example.org/4711", "--metadata", &metadata]).await;
+    let token = held["token"].to_string();
+    let tables = format!("{LEASEHOLD} ls; {LEASEHOLD} inspect {name}; {LEASEHOLD} token-base get");
+    for (columns, least, most) in [(80, 40, 80), (200, 120, 200), (0, 40, 80)] {
+        let script =
+            format!("stty cols {columns}; {tables}; echo do\"\"ne; {LEASEHOLD} ls --wide; echo do\"\"ne");
+        let mut screen = Screen::new(&fixture, &["sh", "-c", &script]);
+        let narrow = screen.until("done");
+        let longest = narrow.lines().map(|line| line.chars().count()).max().unwrap();
+        assert!((least..=most).contains(&longest), "{columns}: {longest}: {narrow}");
+        assert!(narrow.matches(&token).count() >= 2, "{columns}: {narrow}");
+        let wide = screen.until("done");
+        assert!(wide.contains(metadata.trim()) && wide.contains('Z'), "{columns}: {wide}");
+    }
+    let piped = fixture.done(["ls"]).await.out;
+    assert!(piped.contains(metadata.trim()), "{piped}");
 }
