@@ -60,8 +60,8 @@ impl EtcdBackend {
         let begun = sessions.env.within(bound, sessions.begin()).await;
         begun.unwrap_or_else(|| Err(sessions.endpoints.why_not(bound)))?;
         let cluster = diagnosis::look_at_the_cluster(&sessions.endpoints).await;
-        for warning in cluster.warnings() {
-            sessions.events.tell(StoreEvent::Warning(warning.into()));
+        if let Some(bugs) = cluster.bugs() {
+            sessions.events.tell(StoreEvent::Condition(bugs.into()));
         }
         backend.guarantees.set(Guarantees::SURVIVES_FAILOVER, cluster.survives_the_loss_of_a_member());
         Ok(backend)

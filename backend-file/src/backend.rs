@@ -31,8 +31,10 @@ impl StoreConfig for FileConfig {
         let (tell, events) = Events::new();
         let session = Arc::new(Session::open(self, env, tell)?);
         let directory = &session.directory;
-        let private = mount::private(directory.path());
-        for finding in [directory.file_system.warning(), directory.hands()?, private].into_iter().flatten() {
+        if let Some(finding) = directory.file_system.warning() {
+            session.events.tell(StoreEvent::Condition(finding.detail.into()));
+        }
+        for finding in [directory.hands()?, mount::private(directory.path())].into_iter().flatten() {
             session.events.tell(StoreEvent::Warning(finding.detail.into()));
         }
         Ok(Arc::new(FileBackend { session, events }))

@@ -34,6 +34,7 @@ mod token_base;
 mod wait;
 mod watch;
 
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -61,7 +62,7 @@ fn main() -> ExitCode {
     if cli.quiet || json {
         output::be_silent();
     }
-    if let Err(failure) = trace(cli.verbose, cli.quiet || json) {
+    if let Err(failure) = trace(&cli) {
         return failure.report(json).into();
     }
     match carry_out(cli) {
@@ -128,17 +129,23 @@ fn carry_out(cli: Cli) -> Result<Exit, Failure> {
 }
 
 /// Logs to standard error: warnings, or the requested level.
-fn trace(verbose: u8, silent: bool) -> Result<(), Failure> {
+fn trace(cli: &Cli) -> Result<(), Failure> {
     let wanted = std::env::var("RUST_LOG").ok().filter(|wanted| !wanted.is_empty());
-    let filter = match (verbose, wanted) {
+    let filter = match (cli.verbose, wanted) {
+        (0, _) if cli.quiet => return Ok(()),
         (0, Some(wanted)) => {
             let filter = wanted.parse::<Targets>();
             filter.map_err(|error| Failure::usage(format!("RUST_LOG={wanted:?} is invalid: {error}")))?
         }
-        (0, None) if silent => return Ok(()),
+        // `doctor` has a finding for each.
+        (0, None) if cli.json || matches!(cli.command, Command::Doctor { .. }) => return Ok(()),
         (0, None) => {
             // A person or a log reads these lines between those of a command.
-            let warnings = ours(LevelFilter::WARN, LevelFilter::OFF);
+            let mut warnings = ours(LevelFilter::WARN, LevelFilter::OFF);
+            if !io::stderr().is_terminal() {
+                // `doctor` reports them, and cron would send them by mail after every success.
+                warnings = warnings.with_target("leasehold_core::condition", LevelFilter::OFF);
+            }
             let layer = tracing_subscriber::fmt::layer().with_writer(|| output::Log).without_time();
             let layer = layer.with_target(false).with_filter(warnings);
             tracing_subscriber::registry().with(layer).init();

@@ -36,9 +36,12 @@ impl Cluster {
         self.voters >= 3
     }
 
-    /// One sentence for each known bug that bites locks.
-    pub(crate) fn warnings(&self) -> Vec<String> {
-        known_bugs(self.version.as_deref().unwrap_or_default()).collect()
+    /// The known bugs that affect locks, in one sentence.
+    pub(crate) fn bugs(&self) -> Option<String> {
+        let version = self.version.as_deref()?;
+        let bugs: Vec<_> = bugs_of(version).map(|(bug, ..)| *bug).collect();
+        let said = || format!("etcd {version} has bugs that affect locks ({}): upgrade", bugs.join(", "));
+        (!bugs.is_empty()).then(said)
     }
 }
 
@@ -159,13 +162,16 @@ fn leases(endpoints: &Endpoints) -> Found {
 
 /// A sentence for each bug of that version that breaks locks.
 fn known_bugs(version: &str) -> impl Iterator<Item = String> {
+    bugs_of(version).map(move |(bug, what, _)| format!("etcd {version} has the bug {bug}: {what}; upgrade"))
+}
+
+fn bugs_of(version: &str) -> impl Iterator<Item = &'static Bug> + use<> {
     let parsed = parse(version);
     let is_in = move |(.., fixed): &&Bug| {
         let of_its_line = |(minor, _)| fixed.iter().find(|(line, _)| minor <= *line);
         parsed.is_some_and(|version| of_its_line(version).is_some_and(|fixed| version < *fixed))
     };
-    let known = BUGS.iter().filter(is_in);
-    known.map(move |(bug, what, _)| format!("etcd {version} has the bug {bug}: {what}; upgrade"))
+    BUGS.iter().filter(is_in)
 }
 
 /// The advice for an alarm of that kind.
@@ -215,12 +221,13 @@ mod tests {
         }
     }
 
-    /// A warning says which bug, so that it can be looked up.
+    /// One sentence names every bug, so that each can be looked up.
     #[test]
-    fn warnings_name_the_bug() {
+    fn warning_names_all_bugs() {
         let cluster = Cluster { version: Some("3.4.23".to_owned()), voters: 1 };
-        let warnings = cluster.warnings();
-        assert!(warnings.iter().any(|warning| warning.contains("etcd#15247")), "{warnings:?}");
+        let warning = cluster.bugs().unwrap();
+        assert!(BUGS.iter().all(|(bug, ..)| warning.contains(bug)), "{warning}");
+        assert_eq!(Cluster { version: Some("3.6.9".to_owned()), voters: 1 }.bugs(), None);
         assert!(!cluster.survives_the_loss_of_a_member());
     }
 }

@@ -83,7 +83,7 @@ async fn first_warning(fixture: &Fixture) -> Option<String> {
     let mut events = backend.events();
     let warned = async {
         while let Some(event) = events.next().await {
-            if let StoreEvent::Warning(warning) = event {
+            if let StoreEvent::Condition(warning) = event {
                 return Some(warning.into_owned());
             }
         }

@@ -37,7 +37,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use leasehold_core::backend::{Events, Lease, LeaseId, LeaseScope};
+use leasehold_core::backend::{Events, Lease, LeaseId, LeaseScope, StoreEvent};
 use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{Env, Error, Guarantees, LockName, LostReason, OwnerId, Result};
 use parking_lot::Mutex;
@@ -198,9 +198,8 @@ impl Session {
         });
         session.has_as_many_replicas(session.env.now() + session.env.timing().connect_timeout).await?;
         if failover.is_some() && session.format.is_some() {
-            tracing::warn!(
-                "locks of other libraries do not pause: a fail-over may grant a lock that is held"
-            );
+            let said = "locks of other libraries do not pause: a fail-over may grant a lock that is held";
+            session.events.tell(StoreEvent::Condition(said.into()));
         }
         // It is new.
         let _ = hears.set(Arc::downgrade(&session));

@@ -147,7 +147,7 @@ impl Session {
                 ""
             };
             let warning = format!("requested a session of {ttl:?}, ZooKeeper granted {timeout:?}{late}");
-            site.events.tell(StoreEvent::Warning(warning.into()));
+            site.events.tell(StoreEvent::Condition(warning.into()));
         }
         session.announce();
         env.spawn(renewer::run(Arc::clone(&session), states, to_watch));

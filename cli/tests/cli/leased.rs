@@ -70,6 +70,8 @@ pub(crate) async fn the_commands_work<S: Server>(server: &S) {
     assert_eq!(seen["holder"]["metadata"], "why");
     let token = seen["holder"]["token"].as_u64().unwrap();
     assert_eq!(fixture.done(["run", "--try", "a/b", "--", "true"]).await.code, 75);
+    let by_cron = fixture.done(["run", "cron", "--", "true"]).await;
+    assert_eq!((by_cron.code, &*by_cron.out, &*by_cron.err), (0, "", ""), "success is sent by mail");
     assert_eq!(fixture.done(["run", "--wait", "200ms", "a/b", "--", "true"]).await.code, 75);
     let listed = fixture.done(["ls", "--json", "a/"]).await.json();
     assert_eq!(listed.as_array().unwrap().len(), 1, "{listed}");

@@ -61,7 +61,7 @@ async fn store_must_be_named() {
     assert_eq!((unset.code, unset.out.as_str()), (64, ""), "{unset:?}");
     assert!(unset.err.contains("LEASEHOLD_URL is empty"), "{unset:?}");
     let ran = here(&fixture, &["run", "--local", "a", "--", "echo", "done"]).await;
-    assert_eq!((ran.code, ran.out.as_str()), (0, "done\n"), "{ran:?}");
+    assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (0, "done\n", ""), "{ran:?}");
     let named = here(&fixture, &["--local", "--url", fixture.url(), "ls"]).await;
     assert!(named.code == 64 && named.err.contains("--local"), "{named:?}");
 }

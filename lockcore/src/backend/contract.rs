@@ -341,6 +341,9 @@ pub enum StoreEvent {
     },
     /// A warning for the administrator.
     Warning(Cow<'static, str>),
+    /// A condition of the store that weakens what it promises for as long as it lasts, reported when a session is opened;
+    /// [`diagnose`](LockBackend::diagnose) reports it, too.
+    Condition(Cow<'static, str>),
 }
 
 /// The number that a namespace adds to the numbers of its store to get its counters. So tokens keep

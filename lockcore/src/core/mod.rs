@@ -144,6 +144,10 @@ fn on_store_event(core: &Arc<Core>, event: StoreEvent) {
             });
         }
         StoreEvent::Warning(text) => tracing::warn!(reason = ?text, "store warning"),
+        // A target of its own, so that a program can leave these to its administrator.
+        StoreEvent::Condition(text) => {
+            tracing::warn!(target: "leasehold_core::condition", reason = ?text, "store condition");
+        }
     }
 }
 
