@@ -203,6 +203,8 @@ fn meaning(kind: &ErrorKind) -> (&'static str, Exit) {
         ErrorKind::InvalidName => ("invalid_name", Exit::USAGE),
         ErrorKind::InvalidOption => ("invalid_option", Exit::USAGE),
         ErrorKind::Unsupported => ("unsupported", Exit::USAGE),
+        // Of a command that is a URL which the namespace does not admit.
+        ErrorKind::Misuse => ("usage", Exit::USAGE),
         ErrorKind::Protocol => ("protocol", Exit::SOFTWARE),
         ErrorKind::Closed => ("closed", Exit::SOFTWARE),
         _ => ("internal", Exit::SOFTWARE),
@@ -228,7 +230,7 @@ mod tests {
         assert_eq!(code(ErrorKind::Unsupported), 64);
         assert_eq!(code(ErrorKind::Protocol), 70);
         assert_eq!(code(ErrorKind::Closed), 70);
-        assert_eq!(code(ErrorKind::Misuse), 70);
+        assert_eq!(code(ErrorKind::Misuse), 64);
     }
 
     /// The whole chain of causes is shown, and nothing of it can steer a terminal.

@@ -93,7 +93,7 @@ async fn hold_on(
     };
     let token = Some(guard.token().get());
     let last = |state, reason| Line { state, name, token, remaining_ms: Some(0), reason };
-    match guard.release().await {
+    match wait::patiently(guard.release(), wait::RELEASING).await {
         Ok(()) => {
             output::json(&last("released", None))?;
             told.map(|()| Exit::SUCCESS)

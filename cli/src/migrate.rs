@@ -1,7 +1,9 @@
 //! `leasehold migrate`: how far a move to another store is, and a step forth or back.
 
+use std::io::{self, IsTerminal};
 use std::time::Duration;
 
+use leasehold::clock::{BootClock, Clock, Moment};
 use leasehold::migrate::{Admin, MemberStatus, Phase, Progress, RecordStatus, Status, Steps, StoreStatus};
 use leasehold::{Error, ErrorKind};
 
@@ -33,15 +35,8 @@ pub(crate) async fn migrate(store: &Store, action: &Migrate, form: Form) -> Resu
 }
 
 async fn carry_out(admin: &Admin, action: &Migrate) -> Result<Option<Status>, Error> {
-    let mut said = String::new();
-    // Only changes: it is called often.
-    let mut tell = |progress: &Progress| {
-        let now = progress.to_string();
-        if now != said {
-            output::note(&now);
-            said = now;
-        }
-    };
+    let mut teller = Teller::new();
+    let mut tell = |progress: &Progress| teller.tell(progress);
     let steps = |words: &Words, quiet_for: Duration| {
         let steps =
             Steps::one().wait(words.wait).foreign_sessions(words.foreign_sessions).quiet_for(quiet_for);
@@ -64,11 +59,52 @@ async fn carry_out(admin: &Admin, action: &Migrate) -> Result<Option<Status>, Er
     Ok(Some(status))
 }
 
+/// Reports what a step waits for: a line when that changes, and at a terminal for how long already.
+struct Teller {
+    clock: BootClock,
+    began: Moment,
+    said: String,
+    /// The waiting time is shown, and not followed by a line break.
+    is_counting: bool,
+}
+
+impl Teller {
+    fn new() -> Self {
+        let clock = BootClock::new();
+        Self { began: clock.now(), clock, said: String::new(), is_counting: false }
+    }
+
+    fn tell(&mut self, progress: &Progress) {
+        let now = progress.to_string();
+        if now != self.said {
+            self.clear();
+            output::note(&now);
+            self.said = now;
+        }
+        if io::stderr().is_terminal() {
+            let waited = Duration::from_secs(self.clock.now().since(self.began).as_secs());
+            output::note_in_place(&format!("waiting for {}", humantime::format_duration(waited)));
+            self.is_counting = true;
+        }
+    }
+
+    fn clear(&mut self) {
+        if std::mem::take(&mut self.is_counting) {
+            output::note_in_place("");
+        }
+    }
+}
+
+impl Drop for Teller {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
 /// The stores of another move are a wrong URL, and a step that has timed out may be done later.
 fn failure(error: Error) -> Failure {
     match error.kind() {
         ErrorKind::Timeout { .. } => Failure::blocked(error.to_string()),
-        ErrorKind::Misuse => Failure::usage(error.to_string()),
         _ => Failure::from(error),
     }
 }

@@ -166,6 +166,15 @@ pub(crate) fn note(what: &str) {
     }
 }
 
+/// Replaces the last line of a terminal by a note, which the next one replaces.
+#[cfg(feature = "migrate")]
+pub(crate) fn note_in_place(what: &str) {
+    if !SILENT.load(Ordering::Relaxed) {
+        let mut stderr = io::stderr().lock();
+        let _unread = write!(stderr, "\r\x1b[K{}", safe(what)).and_then(|()| stderr.flush());
+    }
+}
+
 /// From here on, nothing but errors is written to standard error.
 pub(crate) fn be_silent() {
     SILENT.store(true, Ordering::Relaxed);

@@ -1,6 +1,7 @@
 //! Waiting for a store and for a lock: until the limit of the options, or until a signal.
 
 use std::io::{self, IsTerminal};
+use std::pin::pin;
 use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock, Moment};
@@ -99,7 +100,7 @@ async fn granted<T>(
             let interrupted = Failure::interrupted(signal.as_raw());
             // A second signal ends the command without waiting for the store.
             tokio::select! {
-                () = crate::store::close(locks) => {}
+                () = patiently(crate::store::close(locks), CLOSING) => {}
                 _again = signals.next() => {}
             }
             return Err(interrupted);
@@ -134,6 +135,16 @@ async fn hint(locks: &LockManager, names: &[String]) {
     std::future::pending().await
 }
 
+/// Waits for `end`, and reports after a second that it is waited for.
+pub(crate) async fn patiently<T>(end: impl Future<Output = T>, report: &str) -> T {
+    let mut end = pin!(end);
+    tokio::select! {
+        ended = &mut end => return ended,
+        _late = at_most(Some(PATIENCE)) => output::note(report),
+    }
+    end.await
+}
+
 /// Ends when that time has passed, and returns how long it was; never without one.
 pub(crate) async fn at_most(span: Option<Duration>) -> Duration {
     match span {
@@ -144,6 +155,14 @@ pub(crate) async fn at_most(span: Option<Duration>) -> Duration {
         None => std::future::pending().await,
     }
 }
+
+/// After a signal, how long this process waits without a word.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
+const CLOSING: &str =
+    "waiting for the store to end the session; a second signal ends this command without it";
+/// What is waited for at the end of a hold.
+pub(crate) const RELEASING: &str =
+    "waiting for the store to confirm the release; without an answer this ends with the lease";
 
 const HINT_AT_TERMINAL: Duration = Duration::from_secs(1);
 const HINT_IN_LOG: Duration = Duration::from_secs(5);

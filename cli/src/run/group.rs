@@ -3,6 +3,8 @@
 //! This process is the reaper of its orphaned descendants (on Linux), so the system reports the end of the group's last
 //! process.
 
+use std::fs;
+
 use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitOptions, WaitStatus, kill_process_group, test_kill_process_group, wait,
@@ -45,6 +47,21 @@ impl Group {
         test_kill_process_group(self.leader) == Err(Errno::SRCH)
     }
 
+    /// The processes of the group, as `PID (NAME)`; none on systems that do not list them in `/proc`.
+    pub(crate) fn processes(&self) -> Vec<String> {
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let mut members: Vec<_> = numbers
+            .filter_map(|pid| {
+                let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+                let (name, group) = name_and_group(&stat)?;
+                (group == self.leader.as_raw_nonzero().get()).then(|| (pid, name.to_owned()))
+            })
+            .collect();
+        members.sort_unstable();
+        members.into_iter().map(|(pid, name)| format!("{pid} ({name})")).collect()
+    }
+
     /// Sends a signal to every process in the group.
     pub(crate) fn signal(&mut self, signal: Signal) {
         if self.ended.is_some() && self.is_gone() {
@@ -78,6 +95,14 @@ impl Group {
     }
 }
 
+/// The name of a process that has not ended, and its group, as `/proc/PID/stat` shows them. A name may have any character.
+fn name_and_group(stat: &str) -> Option<(&str, i32)> {
+    let (name, rest) = stat.split_once(" (")?.1.rsplit_once(") ")?;
+    let mut fields = rest.split(' ');
+    fields.next().filter(|state| !matches!(*state, "Z" | "X"))?;
+    Some((name, fields.nth(1)?.parse().ok()?))
+}
+
 /// As in shells.
 fn exit(status: WaitStatus) -> Option<Exit> {
     if let Some(signal) = status.terminating_signal() {
@@ -85,4 +110,18 @@ fn exit(status: WaitStatus) -> Option<Exit> {
     }
     let code = status.exit_status()?;
     Some(Exit(u8::try_from(code).unwrap_or(u8::MAX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process may call itself anything.
+    #[test]
+    fn processes_are_read_as_the_system_writes_them() {
+        assert_eq!(name_and_group("12 (sleep) S 11 7 7 34816 7 0"), Some(("sleep", 7)));
+        assert_eq!(name_and_group("12 (a) R 1 (b) c) D 11 7 7"), Some(("a) R 1 (b) c", 7)));
+        assert_eq!(name_and_group("12 (sleep) Z 11 7 7"), None);
+        assert_eq!(name_and_group("nothing"), None);
+    }
 }

@@ -56,7 +56,11 @@ pub(crate) async fn run(store: &Store, arguments: &Run, json: bool) -> Result<Ex
         let reason = guard.ensure_held().err()?.lost_reason()?;
         Some((guard.name().to_string(), reason))
     });
-    if let Err(error) = guard.release().await
+    let released = match &outcome {
+        Ok(Ended { asked: true, .. }) => wait::patiently(guard.release(), wait::RELEASING).await,
+        _ => guard.release().await,
+    };
+    if let Err(error) = released
         && error.lost_reason().is_none()
     {
         output::complain(&Failure::from(error).to_string());
@@ -86,6 +90,8 @@ pub(crate) async fn run(store: &Store, arguments: &Run, json: bool) -> Result<Ex
 struct Ended {
     exit: Exit,
     why: Option<Why>,
+    /// It was told to end.
+    asked: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,6 +179,7 @@ impl Watch<'_> {
         let mut kept = None;
         let mut max_hold = pin!(wait::at_most(self.max_hold));
         let mut last_call = pin!(wait::at_most(None));
+        let (mut patience, mut told) = (pin!(wait::at_most(None)), false);
         loop {
             // Checked before waiting: the command may have ended before the signals were set up.
             self.look();
@@ -180,7 +187,7 @@ impl Watch<'_> {
                 && (self.leave_running || self.group.is_gone())
             {
                 self.terminal.take_back(&self.group);
-                return Ended { exit, why: self.why };
+                return Ended { exit, why: self.why, asked: self.asked };
             }
             tokio::select! {
                 biased;
@@ -197,6 +204,7 @@ impl Watch<'_> {
                     if !self.asked {
                         self.asked = true;
                         last_call.set(wait::at_most(self.kill_after));
+                        patience.set(wait::at_most(Some(wait::PATIENCE)));
                     }
                 }
                 allowed = &mut max_hold, if !self.is_timed_out => {
@@ -206,6 +214,10 @@ impl Watch<'_> {
                     last_call.set(wait::at_most(Some(self.kill_after.unwrap_or(KILL_AFTER))));
                 }
                 _late = &mut last_call, if !self.killed => self.kill(),
+                _long = &mut patience, if !told => {
+                    told = true;
+                    output::note(&self.waits_for());
+                }
                 _stop = stopping.next() => {
                     self.group.signal(Signal::STOP);
                     self.suspend();
@@ -214,6 +226,22 @@ impl Watch<'_> {
                 () = tokio::time::sleep(TICK), if self.wants_terminal || self.group.ended.is_some() => {}
             }
         }
+    }
+
+    /// After a signal: which processes are waited for, and what ends them.
+    fn waits_for(&self) -> String {
+        let processes = self.group.processes();
+        let shown = match processes.len() {
+            0 => "the command".to_owned(),
+            1..=SHOWN => processes.join(", "),
+            more => format!("{} and {} more", processes[..SHOWN].join(", "), more - SHOWN),
+        };
+        let leader = self.group.leader.as_raw_nonzero();
+        let kill = match self.kill_after {
+            Some(after) => format!("SIGKILL follows {} after the signal", humantime::format_duration(after)),
+            None => format!("`kill -s KILL -- -{leader}` ends it at once, or use `--kill-after`"),
+        };
+        format!("waiting for {shown} to end; {kill}")
     }
 
     /// Collects the state of the children.
@@ -308,6 +336,8 @@ async fn last_moment(guard: &AllGuard, kept: Option<Duration>) {
     }
 }
 
+/// How many processes are named.
+const SHOWN: usize = 5;
 /// How often changes without a signal are checked: a terminal that is free again, processes of the group that are not our
 /// children.
 const TICK: Duration = Duration::from_millis(50);

@@ -123,10 +123,11 @@ async fn locks_move_and_come_back_while_they_are_used() {
     let listed = fixture.done(["ls", "--json"]).await;
     assert!(listed.out.contains("whole"), "{listed:?}");
 
-    // Who forgot the option is refused by both stores as long as their locks are not theirs.
+    // The old store's URL is told where the locks are, now and when the move has ended.
     let forgotten = Fixture::on(<Redis as Server>::url(stores.redis.addr(), "cli", &format!("ttl={TTL}")));
+    let has_moved = format!("the locks of this namespace have moved to {}", stores.etcd.addr(0));
     let refused = forgotten.done(["run", "counter", "--", "true"]).await;
-    assert!(refused.code != 0 && refused.err.contains("migrate_to"), "{refused:?}");
+    assert!(refused.code == 64 && refused.err.contains(&has_moved), "{refused:?}");
     let later = Fixture::on(<Etcd as Server>::url(stores.etcd.addr(0), "cli", &format!("ttl={TTL}")));
     assert_eq!(later.inspect("whole").await["held"], true, "the plain URL is admitted in `new`");
 
@@ -148,6 +149,8 @@ async fn locks_move_and_come_back_while_they_are_used() {
 
     let ended = fixture.done(["migrate", "clean"]).await;
     assert_eq!(ended.code, 0, "{ended:?}");
+    let refused = forgotten.done(["run", "counter", "--", "true"]).await;
+    assert!(refused.code == 64 && refused.err.contains(&has_moved), "{refused:?}");
     let over = fixture.done(["migrate", "status"]).await;
     assert!(over.code == 64 && over.err.contains("is over"), "{over:?}");
 }
@@ -276,5 +279,7 @@ async fn foreign_clients_keep_the_last_step_from_being_taken() {
     let refused =
         fixture.done(["migrate", "advance", "--to", "new", "--quiet-for", "1h", "--wait", "1s"]).await;
     assert!(refused.code == 75 && refused.err.contains("a foreign client held `report`"), "{refused:?}");
+    assert!(refused.err.contains("`--quiet-for` requires 1h without"), "{refused:?}");
+    assert_eq!(refused.err.lines().count(), 2, "a line when something changes, and the error: {refused:?}");
     walk(&fixture, &["advance", "--to", "new", "--quiet-for", "2s"]).await;
 }

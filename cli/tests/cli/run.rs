@@ -2,7 +2,9 @@
 
 use rustix::process::Signal;
 
-use crate::fixture::{Fixture, LEASEHOLD, exit_code, finish, is_alive, kill, line, rest, send, until_gone};
+use crate::fixture::{
+    Fixture, LEASEHOLD, exit_code, finish, is_alive, kill, line, rest, send, until_gone, until_said,
+};
 
 testbed::trials![
     the_commands_exit_code_is_passed_on,
@@ -164,10 +166,19 @@ async fn a_command_can_be_bounded() {
 
 async fn a_command_that_does_not_end_is_killed_if_asked() {
     let fixture = Fixture::new();
-    let deaf = "trap '' TERM; echo in; while :; do sleep 0.01; done";
+    let deaf = "trap '' TERM; echo $$; while :; do sleep 0.01; done";
     let mut running = fixture.start(["run", "--kill-after", "0.2", "a", "--", "sh", "-c", deaf]);
-    assert_eq!(line(&mut running).await, "in");
+    line(&mut running).await;
     send(&running, Signal::TERM);
+    assert_eq!(exit_code(&mut running).await, 137);
+    // Never without the option: then it is said what is waited for, and how it is ended.
+    let mut running = fixture.start(["run", "a", "--", "sh", "-c", deaf]);
+    let command: u32 = line(&mut running).await.parse().unwrap();
+    send(&running, Signal::TERM);
+    let waits = format!("leasehold: waiting for {command} (sh)");
+    until_said(&running, &waits).await;
+    until_said(&running, &format!("`kill -s KILL -- -{command}` ends it at once")).await;
+    kill(command);
     assert_eq!(exit_code(&mut running).await, 137);
 }
 

@@ -160,15 +160,23 @@ pub fn admit(env: &Env, record: Option<&[u8]>) -> Result<()> {
     let Some(record) = record.filter(|_| env.adds_token_base()) else {
         return Ok(());
     };
-    let (stage, _) = Stage::of_record(record)?;
+    let (stage, rest) = Stage::of_record(record)?;
     if stage.admits_plain_sessions() {
         return Ok(());
     }
     let phase = stage.phase;
     let message = match stage.side {
+        // From here on the old store's record stays as it is, also when the move has ended.
+        Side::Old if matches!(phase, Phase::Drain | Phase::New) => {
+            let place = new_store(rest).unwrap_or("another store");
+            format!(
+                "the locks of this namespace have moved to {place}, or are about to (phase `{phase}`): use the URL of \
+                 that store, or the option `migrate_to=URL` while the move lasts"
+            )
+        }
         Side::Old => format!(
             "the locks of this namespace are moving to another store (phase `{phase}`): open it with the option \
-             `migrate_to=URL`, or wait for phase `new` and open the other store"
+             `migrate_to=URL`"
         ),
         Side::New => format!(
             "the locks of another store are moving to this namespace (phase `{phase}`): open that store with the \
@@ -176,6 +184,14 @@ pub fn admit(env: &Env, record: Option<&[u8]>) -> Result<()> {
         ),
     };
     Err(Error::not_applied(ErrorKind::Misuse, message))
+}
+
+/// The name of the new store in the rest of a record, as the move has written it: hosts and prefix, and never credentials.
+fn new_store(rest: &[u8]) -> Option<&str> {
+    // Within a string of JSON these quotes would be escaped.
+    let (_, names) = std::str::from_utf8(rest).ok()?.split_once("\"between\":{")?;
+    let (name, _) = names.split_once("\"new\":\"")?.1.split_once("\"")?;
+    (!name.is_empty() && !name.contains('\\')).then_some(name)
 }
 
 fn no_record() -> Error {
@@ -223,6 +239,24 @@ mod tests {
             }
         }
         admit(&env(), None).unwrap();
+    }
+
+    /// The error names the store that has the locks, as far as the record does.
+    #[tokio::test]
+    async fn plain_session_after_a_move_is_told_the_new_store() {
+        for (names, place) in [
+            (
+                r#"{"id":"7","between":{"old":"a:6379/0/","new":"h1:2379/locks/"}}"#,
+                "moved to h1:2379/locks/,",
+            ),
+            (r#"{"between":{"old":"\"new\":\"x\"","new":"h2/"}}"#, "moved to h2/,"),
+            (r#"{"between":{"old":"a","new":"\"h"}}"#, "moved to another store,"),
+            ("no JSON", "moved to another store,"),
+        ] {
+            let said =
+                admit(&env(), Some(format!("1 old drain\n{names}").as_bytes())).unwrap_err().to_string();
+            assert!(said.contains(place), "{names}: {said}");
+        }
     }
 
     /// An unknown record admits no session, and the error says whether a later version would help (stage-1).

@@ -21,7 +21,7 @@ mod walk;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use futures_util::future::join;
 use leasehold_core::backend::StoreConfig;
@@ -297,14 +297,17 @@ impl Admin {
             return None;
         }
         let last = record.last_met();
-        let since = last.map_or(record.since, |met| met.at);
-        // By a clock that is ahead it has not come yet.
-        let ago = format!("{:?} ago", Duration::from_secs(now.saturating_sub(since) / 1_000));
+        // A clock that is ahead has written a later one.
+        let since = last.map_or(record.since, |met| met.at).min(now);
+        // A point in time, not an age: the text changes only with the cause.
+        let at =
+            format!("at {}", humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_millis(since)));
         let what = last.map_or_else(
-            || format!("`drain` began {ago}"),
-            |met| format!("a foreign client held `{}` in the old store {ago}", met.name),
+            || format!("`drain` began {at}"),
+            |met| format!("a foreign client held `{}` in the old store {at}", met.name),
         );
-        Some(format!("{what}: `--quiet-for` requires {quiet_for:?} without a foreign client"))
+        let quiet_for = humantime::format_duration(quiet_for);
+        Some(format!("{what}: `--quiet-for` requires {quiet_for} without a foreign client"))
     }
 }
 
