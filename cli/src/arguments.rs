@@ -4,158 +4,212 @@ use std::ffi::OsString;
 #[cfg(feature = "metrics")]
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
-use std::sync::LazyLock;
 use std::time::Duration;
 
-use clap::{ArgAction, Args, Parser, Subcommand};
+use clap::{Arg, ArgAction, Args, Parser, Subcommand};
 use clap_complete::Shell;
 #[cfg(feature = "migrate")]
 use leasehold::migrate::Phase;
 use leasehold::{FencingToken, Guarantees, Mode};
 
+use crate::manual;
+
 /// Locks that hold across processes and hosts: one command on every store.
 #[derive(Debug, Parser)]
-#[command(name = "leasehold", version = VERSION.as_str(), max_term_width = 100, after_help = EXIT_CODES)]
+#[command(name = "leasehold", version = manual::VERSION.as_str(), max_term_width = 100, disable_help_flag = true, arg = help(),
+          after_help = manual::SHORT, after_long_help = manual::EXIT_CODES)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) store: Store,
-    /// Write results and errors as JSON.
-    #[arg(long, global = true)]
+    /// Write results and errors as JSON
+    #[arg(long, global = true, help_heading = OUTPUT)]
     pub(crate) json: bool,
-    /// Do not fit tables to the width of the terminal.
-    #[arg(long, global = true)]
+    /// Do not fit tables to the terminal
+    #[arg(long, global = true, help_heading = OUTPUT)]
     pub(crate) wide: bool,
-    /// Log the events of the lock to standard error; twice: log everything. RUST_LOG is finer.
-    #[arg(short, long, global = true, action = ArgAction::Count)]
+    /// Log the events of the lock; -vv logs everything
+    ///
+    /// RUST_LOG is finer, such as RUST_LOG=leasehold=debug.
+    #[arg(short, long, global = true, action = ArgAction::Count, help_heading = OUTPUT)]
     pub(crate) verbose: u8,
-    /// Write only errors to standard error.
-    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    /// Write only errors to standard error
+    #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = OUTPUT)]
     pub(crate) quiet: bool,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
+/// `--help` has a line for each option; the manual has the rest.
+fn help() -> Arg {
+    let help = Arg::new("help").short('h').long("help").global(true).action(ArgAction::HelpShort);
+    help.help("Print help").help_heading(OUTPUT)
+}
+
+/// The headings of the help.
+const CONNECTION: &str = "Connection";
+const WAITING: &str = "Waiting";
+const RUNNING: &str = "While it runs";
+const OUTPUT: &str = "Output";
+
 /// Where the locks are.
 #[derive(Args, Debug)]
+#[command(next_help_heading = CONNECTION)]
 pub(crate) struct Store {
-    /// The store: file:///DIR, redis://HOST, etcd://HOST,HOST, zk://HOST,HOST, with its options.
-    /// Default: LEASEHOLD_URL. Put a URL with a password into a file or the environment, where other
-    /// users cannot read it.
+    /// The store: file:///DIR, redis://, etcd:// or zk://
+    ///
+    /// Hosts and options are part of the URL, such as redis://HOST/0?ttl=15s. Default: LEASEHOLD_URL. Put a
+    /// URL with a password into a file or the environment, where other users cannot read it.
     #[arg(long, global = true, value_name = "URL", conflicts_with = "url_file")]
     pub(crate) url: Option<String>,
-    /// Read the URL from a file.
+    /// Read the URL from a file
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) url_file: Option<PathBuf>,
-    /// Lock on this host only, in a directory of the user. No other host and no other user is excluded.
+    /// Lock on this host only, without a server
+    ///
+    /// The locks are in a directory of the user, so no other host and no other user is excluded.
     #[arg(long, global = true, conflicts_with_all = ["url", "url_file"])]
     pub(crate) local: bool,
-    /// Refuse a store that does not promise these guarantees: fenced, fifo, leased, cross_process, cross_host,
-    /// survives_failover, survives_restart, … (`doctor` lists them).
-    #[arg(long, global = true, env = "LEASEHOLD_REQUIRE", value_name = "FLAG,FLAG",
+    /// Refuse a store without these guarantees
+    ///
+    /// Known are fenced, fifo, leased, cross_process, cross_host, survives_failover, survives_restart and
+    /// others, which `doctor` lists. Default: LEASEHOLD_REQUIRE.
+    #[arg(long, global = true, env = "LEASEHOLD_REQUIRE", hide_env = true, value_name = "FLAG,FLAG",
           value_delimiter = ',', value_parser = promise)]
     pub(crate) require: Vec<Guarantees>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Hold a lock while a command runs.
-    #[command(after_help = RUN_HELP)]
+    /// Hold a lock while a command runs
+    #[command(after_help = manual::CODES, after_long_help = manual::RUN)]
     Run(Run),
-    /// Hold a lock until standard input closes or a signal arrives; write a JSON line per change.
-    #[command(after_help = HOLD_HELP)]
+    /// Hold a lock until standard input closes
+    ///
+    /// A signal ends the hold, too. Every change is a line of JSON.
+    #[command(after_help = manual::CODES, after_long_help = manual::HOLD)]
     Hold(Hold),
-    /// Show the holders of a lock and the number of waiting clients.
+    /// Show the holders and the waiters of a lock
     Inspect {
-        /// The lock.
+        /// The lock
         name: String,
-        /// Exit with 0 if the lock is held, with 1 if it is free.
+        /// Exit with 0 if the lock is held, with 1 if free
         #[arg(long)]
         exit_code: bool,
     },
-    /// List the locks that are held or waited for.
+    /// List the locks that are held or waited for
     Ls {
-        /// Only names that start with this prefix.
-        #[arg(default_value = "")]
+        /// Only names that start with this prefix
+        #[arg(default_value = "", hide_default_value = true)]
         prefix: String,
     },
-    /// Write the holders of a lock as a JSON line now and at every change, until a signal arrives.
-    #[command(after_help = WATCH_HELP)]
+    /// Write the holders of a lock at every change
+    ///
+    /// The holders now, and at every change, are a line of JSON each, until a signal arrives.
+    #[command(after_long_help = manual::WATCH)]
     Watch {
-        /// The lock.
+        /// The lock
         name: String,
     },
-    /// Request the release of a lock from its holder, or delete the holder's entry.
-    #[command(after_help = REVOKE_HELP)]
+    /// Request the release of a lock, or force it
+    #[command(after_help = manual::CODES, after_long_help = manual::REVOKE)]
     Revoke(Revoke),
-    /// Check the store: list its guarantees and the findings that break one.
-    #[command(after_help = DOCTOR_HELP)]
+    /// Check what the store can promise
+    #[command(after_long_help = manual::DOCTOR)]
     Doctor {
-        /// Also show the holder of this lock, and its key if other libraries share it.
+        /// Also show the holder of this lock
+        ///
+        /// And its key, if other libraries share it.
         #[arg(long)]
         name: Option<String>,
     },
-    /// Load the scripts of the Redis store into the server, for users without the right to.
+    /// Load the scripts of the Redis store
+    ///
+    /// The server then runs them for users without the right to load them.
     #[cfg(feature = "redis")]
-    #[command(after_help = REDIS_SCRIPTS_HELP)]
+    #[command(after_long_help = manual::REDIS_SCRIPTS)]
     RedisScripts,
-    /// Show or raise the token base of the namespace, so that tokens grow across a change of store.
-    #[command(after_help = TOKEN_BASE_HELP)]
+    /// Show or raise the token base of the namespace
+    ///
+    /// With a larger base, tokens grow across a change of store.
+    #[command(after_long_help = manual::TOKEN_BASE)]
     TokenBase {
         #[command(subcommand)]
         action: TokenBase,
     },
-    /// Move the locks to another store, the `migrate_to` of --url, while they are in use.
+    /// Move the locks to another store while in use
+    ///
+    /// The other store is the `migrate_to` of the URL.
     #[cfg(feature = "migrate")]
-    #[command(after_help = MIGRATE_HELP)]
+    #[command(after_long_help = manual::MIGRATE)]
     Migrate {
         #[command(subcommand)]
         action: Migrate,
     },
-    /// Compare stores, their floors and other libraries on real servers, in a checkout of the sources.
-    #[command(after_help = COMPARE_HELP)]
+    /// Compare stores on real servers, in a checkout
+    #[command(after_long_help = manual::COMPARE)]
     Compare(Compare),
-    /// Write completions for a shell.
+    /// Write completions for a shell
     Completions {
-        /// Which shell.
+        /// One of bash, elvish, fish, powershell and zsh
+        #[arg(hide_possible_values = true)]
         shell: Shell,
+    },
+    /// Write the man pages into a directory
+    Man {
+        /// The directory; it is made if it does not exist
+        directory: PathBuf,
     },
 }
 
 /// How a lock is waited for and held.
 #[derive(Args, Debug)]
 pub(crate) struct Terms {
-    /// Wait at most this long: `30s`, `1m30s`, or seconds as a number. This includes waiting for a store
-    /// that is not reachable. Default: no limit for the lock, no wait for the store (see `connect_wait`).
-    #[arg(short, long, visible_alias = "timeout", value_name = "D", value_parser = leasehold::span)]
+    /// Wait at most this long, such as 1m30s
+    ///
+    /// Or seconds as a number. This includes waiting for a store that is not reachable. Default: no limit for
+    /// the lock, no wait for the store (see `connect_wait`). `--timeout` is the same.
+    #[arg(short, long, alias = "timeout", value_name = "D", value_parser = leasehold::span, help_heading = WAITING)]
     pub(crate) wait: Option<Duration>,
-    /// Do not wait: fail at once if the lock is held.
-    #[arg(short = 'n', long = "try", visible_alias = "nonblock", conflicts_with = "wait")]
+    /// Do not wait: fail at once if it is held
+    ///
+    /// `--nonblock` is the same.
+    #[arg(short = 'n', long = "try", alias = "nonblock", conflicts_with = "wait", help_heading = WAITING)]
     pub(crate) attempt: bool,
-    /// Exit with this code instead of 75 when the lock is not granted in time.
-    #[arg(short = 'E', long, value_name = "CODE")]
+    /// Exit with N instead of 75 if not granted
+    #[arg(short = 'E', long, value_name = "N", help_heading = WAITING)]
     pub(crate) conflict_exit_code: Option<u8>,
-    /// Hold the lock as a reader, together with other readers, on stores that promise `shared`.
-    #[arg(short, long, conflicts_with = "permits")]
+    /// Hold it as a reader, beside other readers
+    ///
+    /// On stores that promise `shared`.
+    #[arg(short, long, conflicts_with = "permits", help_heading = WAITING)]
     pub(crate) shared: bool,
-    /// Acquire W of C permits of the lock, such as 2/8, on stores that promise `permits`; 1/1 is the
-    /// exclusive lock. If clients use different C, the smallest counts.
-    #[arg(long, value_name = "W/C", value_parser = permits)]
+    /// Acquire W of C permits, such as 2/8
+    ///
+    /// On stores that promise `permits`. 1/1 is the exclusive lock. If clients use different C, the smallest
+    /// counts.
+    #[arg(long, value_name = "W/C", value_parser = permits, help_heading = WAITING)]
     pub(crate) permits: Option<Mode>,
-    /// How long the lock outlives a dead holder, on stores with leases. Default: the URL's, or 15s.
-    #[arg(long, value_name = "D", value_parser = leasehold::span)]
+    /// How long the lock outlives a dead holder
+    ///
+    /// On stores with leases. Default: that of the URL, or 15s.
+    #[arg(long, value_name = "D", value_parser = leasehold::span, help_heading = RUNNING)]
     pub(crate) ttl: Option<Duration>,
-    /// Hold the lock for at most this long, then stop and exit with 76.
-    #[arg(long, value_name = "D", value_parser = leasehold::span)]
+    /// Stop after this time and exit with 76
+    #[arg(long, value_name = "D", value_parser = leasehold::span, help_heading = RUNNING)]
     pub(crate) max_hold: Option<Duration>,
-    /// The label that other clients see. Default: the URL's, or the host name and the process id.
-    #[arg(long, value_name = "LABEL")]
+    /// The label that other clients see
+    ///
+    /// Default: that of the URL, or the host name and the process id.
+    #[arg(long, value_name = "LABEL", help_heading = RUNNING)]
     pub(crate) owner: Option<String>,
-    /// A text that `inspect` shows while the lock is held.
-    #[arg(long, value_name = "TEXT")]
+    /// A text that `inspect` shows
+    #[arg(long, value_name = "TEXT", help_heading = RUNNING)]
     pub(crate) metadata: Option<String>,
-    /// Serve metrics for Prometheus at this address, such as 127.0.0.1:9187, without a password.
+    /// Serve metrics for Prometheus at this address
+    ///
+    /// Such as 127.0.0.1:9187. There is no password.
     #[cfg(feature = "metrics")]
-    #[arg(long, value_name = "ADDR", value_parser = address)]
+    #[arg(long, value_name = "ADDR", value_parser = address, help_heading = RUNNING)]
     pub(crate) metrics_addr: Option<SocketAddr>,
 }
 
@@ -170,23 +224,30 @@ impl Terms {
 pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) terms: Terms,
-    /// Release the lock when CMD itself has ended, even if processes that it started still run.
-    #[arg(long)]
+    /// Release the lock when CMD itself has ended
+    ///
+    /// Even if processes that it started still run.
+    #[arg(long, help_heading = RUNNING)]
     pub(crate) leave_running: bool,
-    /// Send SIGKILL this long after a signal to `leasehold` or --max-hold told CMD to end.
-    /// Default: 10s after --max-hold, else never.
-    #[arg(long, value_name = "D", value_parser = leasehold::span)]
+    /// Send SIGKILL this long after a signal
+    ///
+    /// After a signal to `leasehold` or --max-hold told CMD to end. Default: 10s after --max-hold, else never.
+    #[arg(long, value_name = "D", value_parser = leasehold::span, help_heading = RUNNING)]
     pub(crate) kill_after: Option<Duration>,
-    /// Hide the store's URL from CMD: LEASEHOLD_URL is `hidden:` there, which `leasehold` refuses.
-    #[arg(long)]
+    /// Hide the store's URL from CMD
+    ///
+    /// LEASEHOLD_URL is `hidden:` there, which `leasehold` refuses.
+    #[arg(long, help_heading = RUNNING)]
     pub(crate) hide_url: bool,
-    /// Hold all of the named locks or none; they are acquired in the order of their names.
-    #[arg(short, long)]
+    /// Hold all of the named locks or none
+    ///
+    /// They are acquired in the order of their names.
+    #[arg(short, long, help_heading = WAITING)]
     pub(crate) all: bool,
-    /// The lock; with --all, the locks.
+    /// The lock; with --all, the locks
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
-    /// The command, and its arguments.
+    /// The command, and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
 }
@@ -195,36 +256,39 @@ pub(crate) struct Run {
 pub(crate) struct Hold {
     #[command(flatten)]
     pub(crate) terms: Terms,
-    /// Hold until a signal arrives; do not read standard input.
-    #[arg(long)]
+    /// Hold until a signal; leave standard input alone
+    #[arg(long, help_heading = RUNNING)]
     pub(crate) ignore_stdin: bool,
-    /// The lock.
+    /// The lock
     pub(crate) name: String,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Revoke {
-    /// The grace period in which the holder may finish its work: `30s`, `5m`.
+    /// How long the holder may finish its work: 30s, 5m
     #[arg(long, value_name = "D", default_value = "0s", hide_default_value = true, value_parser = leasehold::span)]
     pub(crate) grace: Duration,
-    /// Delete the holder's entry at once, without its cooperation.
+    /// Delete the holder's entry at once
+    ///
+    /// Without its cooperation.
     #[arg(long, conflicts_with = "grace")]
     pub(crate) force: bool,
-    /// Do not ask for confirmation.
+    /// Do not ask for confirmation
     #[arg(long, requires = "force")]
     pub(crate) yes: bool,
-    /// The lock.
+    /// The lock
     pub(crate) name: String,
 }
 
 /// The options of the comparison. A URL has another meaning there than for the other commands.
 #[derive(Args, Debug)]
 pub(crate) struct Compare {
-    /// A server to compare on instead of one that is started, such as redis=redis://10.0.0.1:6379; may be
-    /// repeated.
+    /// A server to compare on, such as redis=redis://HOST
+    ///
+    /// Instead of one that is started. May be repeated.
     #[arg(long, value_name = "STORE=URL")]
     pub(crate) url: Vec<String>,
-    /// Further options of the comparison, such as --quick or --store redis,etcd.
+    /// Further options, such as --quick or --store redis
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
     pub(crate) options: Vec<OsString>,
 }
@@ -240,15 +304,22 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenBase {
-    /// Show the base, the start of the store's own numbers, and the number of other open sessions.
+    /// Show the base, the floor and the open sessions
+    ///
+    /// The floor is where the store's own numbers start.
     Get,
-    /// Raise the base, if necessary, so that every later token is larger than TOKEN.
+    /// Raise the base above a token
+    ///
+    /// So that every later token is larger. A base that is large enough is left.
     Set {
-        /// The largest token that a resource has seen; `inspect` shows it in the old store.
+        /// The largest token that a resource has seen
+        ///
+        /// `inspect` shows it in the old store.
         #[arg(long, value_name = "TOKEN", value_parser = token)]
         at_least: FencingToken,
-        /// Raise the base although the store cannot detect other open sessions, which would grant
-        /// smaller tokens.
+        /// Confirm that no other session is open
+        ///
+        /// For stores that cannot detect them; an open session would grant smaller tokens.
         #[arg(long)]
         yes: bool,
     },
@@ -257,35 +328,47 @@ pub(crate) enum TokenBase {
 #[cfg(feature = "migrate")]
 #[derive(Debug, Subcommand)]
 pub(crate) enum Migrate {
-    /// Show the phase of the move, its participants, the next step and its blockers.
+    /// Show the phase, the next step and its blockers
     Status,
-    /// Move toward the new store: by one phase, or up to a given one.
+    /// Move toward the new store, by one phase or up to one
     Advance {
         #[command(flatten)]
         steps: Steps,
+        /// Time in `drain` without a foreign client (24h)
+        ///
         /// How long `drain` must have lasted without a foreign client in the old store before `new`.
-        #[arg(long, value_name = "D", default_value = "24h", value_parser = leasehold::span)]
+        #[arg(long, value_name = "D", default_value = "24h", hide_default_value = true, value_parser = leasehold::span)]
         quiet_for: Duration,
     },
-    /// Move back toward the old store: by one phase, or down to a given one.
+    /// Move back toward the old store
+    ///
+    /// By one phase, or down to a given one.
     Rollback {
         #[command(flatten)]
         steps: Steps,
     },
-    /// Rewrite the move records after a store lost its data or is permanently unavailable.
-    /// Stop every process that uses the locks first.
+    /// Rewrite the move records after a loss of data
+    ///
+    /// After a store lost its data or is permanently unavailable. Stop every process that uses the locks first.
     Repair {
-        /// Confirm that every process that uses these locks is stopped, and that a store that cannot be
-        /// reached is permanently unavailable.
+        /// Confirm that every process is stopped
+        ///
+        /// And that a store that cannot be reached is permanently unavailable.
         #[arg(long)]
         yes: bool,
-        /// Wait at most this long for a store that cannot be reached; then treat it as unavailable.
-        #[arg(long, value_name = "D", default_value = "30s", value_parser = leasehold::span)]
+        /// Wait at most this long for a store (30s)
+        ///
+        /// A store that cannot be reached by then counts as permanently unavailable.
+        #[arg(long, value_name = "D", default_value = "30s", hide_default_value = true, value_parser = leasehold::span)]
         wait: Duration,
     },
-    /// End a move that has reached `new`, or returned to `old`, once no process takes part.
+    /// End a move, once no process takes part
+    ///
+    /// A move that has reached `new`, or returned to `old`.
     Clean {
-        /// Allow URLs of the old store without `migrate_to` again, to use it for other locks.
+        /// Free the old namespace for other locks
+        ///
+        /// URLs of the old store without `migrate_to` are admitted again.
         #[arg(long)]
         old: bool,
     },
@@ -295,16 +378,21 @@ pub(crate) enum Migrate {
 #[cfg(feature = "migrate")]
 #[derive(Args, Debug)]
 pub(crate) struct Steps {
-    /// The phase to go to: old, shadow, both, drain or new. Default: the next one.
+    /// The phase to go to; else the next one
+    ///
+    /// One of old, shadow, both, drain and new.
     #[arg(long, value_name = "PHASE", value_parser = phase)]
     pub(crate) to: Option<Phase>,
-    /// Wait at most this long for processes that have not followed, and for stores that cannot be reached.
-    #[arg(long, value_name = "D", default_value = "30s", value_parser = leasehold::span)]
+    /// Wait at most this long for processes (30s)
+    ///
+    /// For processes that have not followed, and for stores that cannot be reached.
+    #[arg(long, value_name = "D", default_value = "30s", hide_default_value = true, value_parser = leasehold::span)]
     pub(crate) wait: Duration,
-    /// Continue although up to N sessions without `migrate_to` are open: they must not acquire locks.
-    /// N holds for each store and each step anew. From `drain` to `new`, nothing excludes those of the
-    /// old store afterwards.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    /// Go on beside N sessions without `migrate_to`
+    ///
+    /// They must not acquire locks. N holds for each store and each step anew. From `drain` to `new`, nothing
+    /// excludes those of the old store afterwards.
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub(crate) foreign_sessions: usize,
 }
 
@@ -346,113 +434,6 @@ pub(crate) fn promises(flags: Guarantees) -> String {
     let names: Vec<_> = flags.iter_names().map(|(name, _)| name.to_ascii_lowercase()).collect();
     names.join(", ")
 }
-
-/// The version, and the stores of this build.
-static VERSION: LazyLock<String> = LazyLock::new(|| {
-    let registry = crate::store::registry();
-    let stores: Vec<_> = registry.schemes().filter(|scheme| *scheme != "memory").collect();
-    format!("{}\nstores: {}", env!("CARGO_PKG_VERSION"), stores.join(", "))
-});
-
-const EXIT_CODES: &str = "\
-Exit codes:
-  0    done
-  1    doctor: a finding breaks a guarantee; revoke, inspect --exit-code: the lock is free
-  64   the command line, the URL or the lock's name is invalid, or the store lacks a guarantee
-  69   the store is unavailable
-  70   the store sent an invalid reply
-  71   the operating system refused a request
-  75   the lock was not granted in time; revoke: the holder did not answer
-  76   the lock was lost or about to be lost, or --max-hold was reached
-  77   the store denies access
-  128+n  ended by signal n while waiting
-`run` exits as its command does: with its exit code, 128+n if signal n ended it, 126 if it cannot be
-run, 127 if it is not found.";
-
-const RUN_HELP: &str = "\
-CMD has LEASEHOLD_NAME, LEASEHOLD_TOKEN and LEASEHOLD_HELD in its environment; with --all
-LEASEHOLD_TOKENS replaces the first two, with a line NAME TOKEN for each lock. CMD runs in a process
-group of its own. When a renewal is overdue, or a revocation is requested (`revoke --grace`), the group
-gets SIGTERM, and SIGKILL before another client can hold the lock. When the lock is lost, it gets SIGKILL
-at once. The lock is released when the whole group has ended.
-
-Exit codes: CMD's own; 75 busy or timed out, 76 lost, 69 store unavailable, 64 usage, 77 access
-denied, 126 and 127 CMD cannot be run or is not found, 128+n ended by signal n.
-
-Example:
-  leasehold run --wait 30s backup -- pg_dump -f /backup/db.sql mydb
-  leasehold run --all account/7 account/9 -- ./transfer";
-
-const HOLD_HELP: &str = "\
-A line is {\"state\":\"waiting|held|at_risk|revocation_requested|lost|released\",\"name\",\"token\",\"remaining_ms\"};
-the state lost has a \"reason\", too.
-
-Exit codes: 0 released, 75 busy or timed out, 76 lost, 69 store unavailable, 64 usage, 77 access
-denied, 128+n ended by signal n while waiting.";
-
-const WATCH_HELP: &str = "\
-The first line is the present state. A line is the same as that of `inspect --json`, or {\"name\",\"error\"} when the
-store cannot be reached; the next line then follows when it can be reached. The store is read four times per
-`op_timeout`; a shorter hold may not be shown.
-
-Exit codes: 0 ended by a signal, 69 store unavailable at the start, 64 usage, 77 access denied.";
-
-const REVOKE_HELP: &str = "\
-Without --force the holder's process is notified. It loses the lock, releases it, and cannot refuse;
-this command waits for at most the grace period and the holder's ttl. With --grace the holder may
-finish its work: a command under `run` gets SIGTERM, and SIGKILL when the grace period is nearly over.
-
-With --force the entry is deleted at once. Until the former holder is notified, two clients may believe
-that they hold the lock, and only the fencing token protects the resource.
-
-Exit codes: 0 the lock is released, 1 it was free, 75 the holder did not answer, 69 store
-unavailable, 64 usage, 77 access denied.";
-
-const TOKEN_BASE_HELP: &str = "\
-A session reads the base once, when it is opened. So `set` refuses while another session of the
-namespace is open (75). A store that cannot detect other sessions needs --yes: an open session grants
-smaller tokens, which resources refuse.
-
-Exit codes: 0 done, 75 other sessions are open, 64 usage, or a store without a base, 69 store
-unavailable, 77 access denied.
-
-Example, from one store to another:
-  leasehold --url redis://old/0 inspect --json report | jq .holder.token
-  leasehold --url etcd://new token-base set --at-least 1838383168220346368";
-
-#[cfg(feature = "migrate")]
-const MIGRATE_HELP: &str = "\
-Use the URL of the processes: that of the old store with the option migrate_to=URL of the new store, in which
-& # + % and @ are percent-encoded. Each step waits until every process follows the phase before it:
-
-  old -> shadow -> both -> drain -> new
-
-To continue an interrupted step, or one that --wait ended, use the same command.
-
-Exit codes: 0 done, 75 blocked (the blockers are listed), 69 store unavailable, 64 usage, or these two
-stores cannot be moved, 70 a store has lost its data, 77 access denied.
-
-Example:
-  leasehold --url-file move.url migrate advance --to drain --wait 1h
-  leasehold --url-file move.url migrate status";
-
-const DOCTOR_HELP: &str = "\
-Exit codes: 0 no finding breaks a guarantee, 1 a finding breaks one, 69 store unavailable, 64 usage.";
-
-const COMPARE_HELP: &str = "\
-Starts comparison/compare at the root of the current checkout. comparison/compare --help shows its options.
-
-Exit codes: the comparison's own; 64 no checkout here.
-
-Example:
-  leasehold compare --quick --store redis,etcd";
-
-#[cfg(feature = "redis")]
-const REDIS_SCRIPTS_HELP: &str = "\
-Needed once per server start and version of leasehold if the users that lock have no right +eval.
-The URL's user needs only +script|load.
-
-Exit codes: 0 loaded, 69 store unavailable, 64 usage, 77 access denied.";
 
 #[cfg(test)]
 mod tests {

@@ -3,7 +3,7 @@
 //! | part | where |
 //! |---|---|
 //! | command line | [`arguments`] |
-//! | the commands, a file each | [`run`], [`hold`], [`inspect`], [`ls`], [`watch`], [`revoke`], [`doctor`], [`token_base`], `migrate`, `redis_scripts`, [`compare`], [`completions`] |
+//! | the commands, a file each | [`run`], [`hold`], [`inspect`], [`ls`], [`watch`], [`revoke`], [`doctor`], [`token_base`], `migrate`, `redis_scripts`, [`compare`], [`completions`], [`manual`] |
 //! | which store, and waiting for a lock | [`store`], [`wait`] |
 //! | locks that a command under a lock must not wait for | [`held`] |
 //! | output for people and programs | [`output`], [`table`], [`failure`] |
@@ -18,6 +18,7 @@ mod held;
 mod hold;
 mod inspect;
 mod ls;
+mod manual;
 #[cfg(feature = "metrics")]
 mod metrics;
 #[cfg(feature = "migrate")]
@@ -121,6 +122,7 @@ fn carry_out(cli: Cli) -> Result<Exit, Failure> {
             Command::Migrate { action } => migrate::migrate(&store, &action, form).await,
             Command::Compare(arguments) => compare::compare(&arguments, json),
             Command::Completions { shell } => completions::print(shell),
+            Command::Man { directory } => manual::write(&directory),
         }
     });
     // The rest need not be awaited: the locks are released, or their leases end them.

@@ -13,11 +13,13 @@ testbed::trials![
     completions_are_written_for_every_shell,
     #[cfg(all(feature = "redis", feature = "metrics", feature = "migrate"))]
     the_manual_is_listed,
+    man_pages_are_written,
 ];
 
 async fn leasehold(words: &[&str]) -> Done {
     let mut command = Command::new(LEASEHOLD);
-    command.env_remove("LEASEHOLD_URL").env_remove("LEASEHOLD_REQUIRE").args(words).kill_on_drop(true);
+    command.env_remove("LEASEHOLD_URL").env_remove("LEASEHOLD_REQUIRE").env("COLUMNS", "80");
+    command.args(words).kill_on_drop(true);
     done(command).await
 }
 
@@ -127,20 +129,26 @@ async fn completions_are_written_for_every_shell() {
     assert_eq!(done(sourced).await.out.trim(), "revoke");
 }
 
-/// What the command can be told is what `docs/api` lists; `UPDATE_API=1` writes it anew.
+/// What the command can be told is what `docs/api` lists, at 80 columns and with one line for each option; `UPDATE_API=1`
+/// writes it anew.
 #[cfg(all(feature = "redis", feature = "metrics", feature = "migrate"))]
 async fn the_manual_is_listed() {
     let mut current = String::new();
-    let main = leasehold(&["--help"]).await.out;
-    let commands = main.split("Commands:").nth(1).expect("it lists commands");
-    let commands = commands.lines().skip(1).take_while(|line| !line.is_empty());
-    // What goes on in a second line is further in.
-    let commands = commands.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
-    let commands = commands.filter(|name| !name.is_empty() && *name != "help");
-    for words in [vec!["--help"]].into_iter().chain(commands.map(|command| vec![command, "--help"])) {
-        let shown = leasehold(&words).await;
+    let mut left = vec![String::new()];
+    while let Some(words) = left.pop() {
+        let shown = leasehold(&words.split_whitespace().chain(["--help"]).collect::<Vec<_>>()).await;
         assert_eq!(shown.code, 0, "{words:?}: {shown:?}");
-        current.push_str(&format!("$ leasehold {}\n{}\n", words.join(" "), shown.out.trim_end()));
+        // A second line of an option would begin further in.
+        let is_long = |line: &&str| line.chars().count() > 80 || line.starts_with("            ");
+        assert_eq!(shown.out.lines().find(is_long), None, "{words:?}");
+        current.push_str(&format!("$ leasehold {words}--help\n{}\n", shown.out.trim_end()));
+        let commands = shown.out.split("Commands:\n").nth(1).unwrap_or_default().lines();
+        let commands = commands.take_while(|line| !line.is_empty());
+        let commands =
+            commands.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help");
+        let mut nested: Vec<_> = commands.map(|command| format!("{words}{command} ")).collect();
+        nested.reverse();
+        left.append(&mut nested);
     }
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/api/leasehold-cli.txt");
     if std::env::var_os("UPDATE_API").is_some() {
@@ -149,5 +157,31 @@ async fn the_manual_is_listed() {
         let found = std::fs::read_to_string(path).unwrap_or_default();
         let first = found.lines().zip(current.lines()).find(|(found, current)| found != current);
         assert!(found == current, "{path} is stale, first at {first:?}; `make fix` writes it anew");
+    }
+}
+
+/// Each command has a page with what the help leaves out, in which `mandoc` finds no fault.
+async fn man_pages_are_written() {
+    let scratch = testbed::Scratch::new("man").unwrap();
+    let pages = scratch.path().join("pages");
+    let written = leasehold(&["man", &pages.display().to_string()]).await;
+    assert_eq!((written.code, &*written.out, &*written.err), (0, "", ""), "{written:?}");
+    let page = |name: &str| std::fs::read_to_string(pages.join(name)).unwrap().replace('\n', " ");
+    assert!(page("leasehold.1").contains("Exit codes"));
+    for (name, told) in
+        [("leasehold-run.1", "connect_wait"), ("leasehold-token-base-set.1", "smaller tokens")]
+    {
+        assert!(page(name).contains(told), "{name}");
+    }
+    let mut files: Vec<_> = std::fs::read_dir(&pages).unwrap().map(|file| file.unwrap().path()).collect();
+    files.sort();
+    let mut lint = Command::new("mandoc");
+    lint.args(["-T", "lint"]).args(files);
+    match lint.output().await {
+        Ok(found) => assert_eq!(String::from_utf8_lossy(&found.stdout), "", "mandoc -T lint"),
+        Err(error) => {
+            assert!(std::env::var_os("CI").is_none(), "mandoc: {error}");
+            eprintln!("left out: mandoc is not installed");
+        }
     }
 }
