@@ -10,6 +10,8 @@ pub(crate) use testbed::BOUND;
 use testbed::{Launch, Process, ProcessErrorKind, Scratch, eventually, within};
 use tokio::process::Command;
 
+use crate::schema;
+
 pub(crate) const LEASEHOLD: &str = env!("CARGO_BIN_EXE_leasehold");
 
 pub(crate) struct Fixture {
@@ -104,7 +106,9 @@ impl Fixture {
     pub(crate) async fn inspect(&self, name: &str) -> Value {
         let seen = self.done(["inspect", "--json", name]).await;
         assert_eq!(seen.code, 0, "{seen:?}");
-        seen.json()
+        let seen = seen.json();
+        schema::check("inspect", &seen);
+        seen
     }
 
     /// Waits until so many wait for `name` at the store.
@@ -120,6 +124,7 @@ impl Done {
 
     pub(crate) fn error(&self) -> Value {
         let line: Value = serde_json::from_str(&self.err).unwrap_or_else(|error| panic!("{error}: {self:?}"));
+        schema::check("error", &line);
         line["error"].clone()
     }
 }

@@ -10,6 +10,7 @@ use serde_json::Value;
 use testbed::{Port, Server, trial};
 
 use crate::fixture::{Fixture, exit_code, finish, line, rest, send, until_gone, value};
+use crate::schema;
 
 /// The scenes of a store, each called as it is; and what is said of a server that is not there.
 pub(crate) fn trials<S: Server>(is_down: &'static str) -> Vec<Trial> {
@@ -80,9 +81,11 @@ pub(crate) async fn the_commands_work<S: Server>(server: &S) {
     assert!(next > token, "{next} after {token}");
     let revoked = fixture.done(["revoke", "--json", "a/b"]).await;
     assert_eq!((revoked.code, revoked.json()["outcome"].as_str()), (0, Some("released")));
+    schema::check("revoke", &revoked.json());
     assert_eq!(exit_code(&mut second).await, 76);
     assert_eq!(fixture.done(["revoke", "a/b"]).await.code, 1);
     let (mut holder, held) = fixture.held(["a/b"]).await;
+    schema::check("hold", &held);
     assert!(held["token"].as_u64().unwrap() > next, "{held}");
     let remaining = Duration::from_millis(held["remaining_ms"].as_u64().unwrap());
     assert!(!remaining.is_zero() && remaining < 10 * TTL, "{held}");
@@ -90,6 +93,7 @@ pub(crate) async fn the_commands_work<S: Server>(server: &S) {
     assert_eq!(value(&mut holder).await["state"], "released");
     assert_eq!(exit_code(&mut holder).await, 0);
     let diagnosis = fixture.done(["doctor", "--json"]).await.json();
+    schema::check("doctor", &diagnosis);
     let leased = diagnosis["guarantees"].as_array().unwrap().iter().find(|it| it["name"] == "LEASED");
     assert_eq!(leased.unwrap()["promised"], true);
 }
@@ -236,6 +240,7 @@ pub(crate) async fn risk_and_loss_are_told<S: Server>(mut server: S) {
             server.cont().unwrap();
         }
         let next = value(&mut holder).await;
+        schema::check("hold", &next);
         assert_eq!(next["state"], end, "{next}");
     }
     server.cont().unwrap();

@@ -27,6 +27,7 @@ mod redis;
 mod revoke;
 #[cfg(feature = "file")]
 mod run;
+mod schema;
 #[cfg(feature = "file")]
 mod show;
 #[cfg(feature = "file")]
@@ -72,6 +73,7 @@ fn main() -> ExitCode {
         revoke::trials(),
         #[cfg(feature = "file")]
         run::trials(),
+        schema::trials(),
         #[cfg(feature = "file")]
         show::trials(),
         #[cfg(feature = "file")]

@@ -6,6 +6,7 @@ use testbed::etcd::Etcd;
 use testbed::redis::Server as Redis;
 
 use crate::fixture::{Done, Fixture, exit_code, line, rest};
+use crate::schema;
 
 testbed::trials![
     locks_move_and_come_back_while_they_are_used,
@@ -79,6 +80,7 @@ async fn walk(fixture: &Fixture, words: &[&str]) -> (Done, Value) {
         fixture.done(["migrate"].iter().chain(words).copied().chain(["--wait", "60s", "--json"])).await;
     assert_eq!(walked.code, 0, "{words:?}: {walked:?}");
     let status = walked.json();
+    schema::check("migrate", &status);
     (walked, status)
 }
 

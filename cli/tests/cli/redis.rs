@@ -4,6 +4,7 @@ use testbed::redis::{Reply, Server, Settings};
 
 use crate::fixture::{Fixture, finish};
 use crate::leased::{self, asking, breaks};
+use crate::schema;
 
 testbed::trials![
     a_risk_that_passes,
@@ -35,6 +36,7 @@ async fn scripts_are_loaded_for_those_who_may_not() {
 
     let loaded = asking(&server).done(["redis-scripts", "--json"]).await;
     assert_eq!((loaded.code, &loaded.json()["loaded"]), (0, &6.into()), "{loaded:?}");
+    schema::check("redis-scripts", &loaded.json());
     assert_eq!(app.done(["run", "a", "--", "true"]).await.code, 0);
     assert_eq!(Fixture::on("memory://".to_owned()).done(["redis-scripts"]).await.code, 64);
 }

@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use rustix::process::Signal;
 
 use crate::fixture::{Fixture, LEASEHOLD, exit_code, line, send, value};
+use crate::schema;
 
 testbed::trials![
     a_lock_is_shown,
@@ -55,6 +56,7 @@ async fn a_lock_is_watched() {
     let fixture = Fixture::new();
     let mut watch = fixture.start(["watch", "a"]);
     let free = value(&mut watch).await;
+    schema::check("watch", &free);
     assert_eq!((&free["name"], &free["held"]), (&"a".into(), &false.into()));
     for owner in ["one", "two"] {
         let mut holder = fixture.start(["hold", "a", "--owner", owner]);
@@ -81,7 +83,9 @@ async fn locks_in_use_are_listed() {
         let states = listed.as_array().unwrap().iter();
         states.map(|state| state["name"].as_str().unwrap().to_owned()).collect()
     };
-    assert_eq!(names(fixture.done(["ls", "--json"]).await.json()), ["a", "b/1", "b/2"]);
+    let listed = fixture.done(["ls", "--json"]).await.json();
+    schema::check("ls", &listed);
+    assert_eq!(names(listed), ["a", "b/1", "b/2"]);
     assert_eq!(names(fixture.done(["ls", "--json", "b/"]).await.json()), ["b/1", "b/2"]);
     let words = fixture.done(["ls", "b/"]).await.out;
     let lines: Vec<_> = words.lines().collect();

@@ -3,12 +3,14 @@
 use serde_json::{Value, json};
 
 use crate::fixture::Fixture;
+use crate::schema;
 
 testbed::trials![a_base_is_shown_and_raised, invalid_token_is_refused,];
 
 async fn get(fixture: &Fixture) -> Value {
     let shown = fixture.done(["token-base", "get", "--json"]).await;
     assert_eq!(shown.code, 0, "{shown:?}");
+    schema::check("token-base", &shown.json());
     shown.json()
 }
 
