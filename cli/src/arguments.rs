@@ -102,6 +102,12 @@ pub(crate) enum Command {
         #[arg(default_value = "", hide_default_value = true)]
         prefix: String,
     },
+    /// Show the locks live on the whole terminal
+    ///
+    /// Keys: q quits, s sorts by name, since, waiting or grants, r reverses, / filters names and holders.
+    #[cfg(feature = "top")]
+    #[command(after_long_help = manual::TOP)]
+    Top(Top),
     /// Write the holders of a lock at every change
     ///
     /// The holders now, and at every change, are a line of JSON each, until a signal arrives.
@@ -159,6 +165,17 @@ pub(crate) enum Command {
         /// The directory; it is made if it does not exist
         directory: PathBuf,
     },
+}
+
+#[cfg(feature = "top")]
+#[derive(Args, Debug)]
+pub(crate) struct Top {
+    /// Only names that start with this prefix
+    #[arg(default_value = "", hide_default_value = true)]
+    pub(crate) prefix: String,
+    /// Time between two readings (1s)
+    #[arg(long, value_name = "D", default_value = "1s", hide_default_value = true, value_parser = leasehold::span)]
+    pub(crate) interval: Duration,
 }
 
 /// How a lock is waited for and held.

@@ -3,7 +3,7 @@
 //! | part | where |
 //! |---|---|
 //! | command line | [`arguments`] |
-//! | the commands, a file each | [`run`], [`hold`], [`inspect`], [`ls`], [`watch`], [`revoke`], [`doctor`], [`token_base`], `migrate`, `redis_scripts`, [`compare`], [`completions`], [`manual`] |
+//! | the commands, a file each | [`run`], [`hold`], [`inspect`], [`ls`], `top`, [`watch`], [`revoke`], [`doctor`], [`token_base`], `migrate`, `redis_scripts`, [`compare`], [`completions`], [`manual`] |
 //! | which store, and waiting for a lock | [`store`], [`wait`] |
 //! | locks that a command under a lock must not wait for | [`held`] |
 //! | output for people and programs | [`output`], [`table`], [`failure`] |
@@ -32,6 +32,8 @@ mod signals;
 mod store;
 mod table;
 mod token_base;
+#[cfg(feature = "top")]
+mod top;
 mod wait;
 mod watch;
 
@@ -112,6 +114,8 @@ fn carry_out(cli: Cli) -> Result<Exit, Failure> {
             Command::Hold(arguments) => hold::hold(&store, &arguments).await,
             Command::Inspect { name, exit_code } => inspect::inspect(&store, &name, exit_code, form).await,
             Command::Ls { prefix } => ls::ls(&store, &prefix, form).await,
+            #[cfg(feature = "top")]
+            Command::Top(arguments) => top::top(&store, &arguments).await,
             Command::Watch { name } => watch::watch(&store, &name).await,
             Command::Revoke(arguments) => revoke::revoke(&store, &arguments, form).await,
             Command::Doctor { name } => doctor::doctor(&store, name.as_deref(), form).await,
@@ -135,6 +139,9 @@ fn trace(cli: &Cli) -> Result<(), Failure> {
     let wanted = std::env::var("RUST_LOG").ok().filter(|wanted| !wanted.is_empty());
     let filter = match (cli.verbose, wanted) {
         (0, _) if cli.quiet => return Ok(()),
+        // A line would tear the screen.
+        #[cfg(feature = "top")]
+        (_, _) if matches!(cli.command, Command::Top(_)) => return Ok(()),
         (0, Some(wanted)) => {
             let filter = wanted.parse::<Targets>();
             filter.map_err(|error| Failure::usage(format!("RUST_LOG={wanted:?} is invalid: {error}")))?

@@ -114,6 +114,14 @@ the state lost has a \"reason\", too.
 Exit codes: 0 released, 75 busy or timed out, 76 lost, 69 store unavailable, 64 usage, 77 access
 denied, 128+n ended by signal n while waiting.";
 
+#[cfg(feature = "top")]
+pub(crate) const TOP: &str = "\
+The columns are those of `ls`, and: TTL, how long the lease lasts without a renewal, or its rest where the
+store knows only that; GRANTS/MIN, the grants that were seen within the last minute. A grant between two readings that was followed by another one
+is not seen. A list reads every lock, so a store with many of them is given a prefix or a longer interval.
+
+Exit codes: 0 ended by a key or a signal, 69 store unavailable at the start, 64 usage, 77 access denied.";
+
 pub(crate) const WATCH: &str = "\
 The first line is the present state. A line is the same as that of `inspect --json`, or {\"name\",\"error\"} when the
 store cannot be reached; the next line then follows when it can be reached. The store is read four times per

@@ -105,7 +105,12 @@ pub(crate) fn ago(time: SystemTime) -> String {
 
 /// How long ago a point in time is, as short as it can be read: `42s`, `3m`, `2h`, `5d`.
 pub(crate) fn age(time: SystemTime) -> String {
-    let age = BootClock::new().wall_time().duration_since(time).unwrap_or_default().as_secs();
+    age_at(time, BootClock::new().wall_time())
+}
+
+/// The same, seen at `now`.
+pub(crate) fn age_at(time: SystemTime, now: SystemTime) -> String {
+    let age = now.duration_since(time).unwrap_or_default().as_secs();
     match age {
         0..=119 => format!("{age}s"),
         120..=7_199 => format!("{}m", age / 60),

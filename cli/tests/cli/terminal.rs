@@ -23,6 +23,8 @@ testbed::trials![
     neighbours_in_a_pipeline_keep_the_keyboard,
     force_is_asked_about,
     tables_fit_the_terminal,
+    #[cfg(feature = "top")]
+    top_shows_locks_until_q,
 ];
 
 /// A terminal with a program at it, in a session of their own.
@@ -211,4 +213,26 @@ async fn tables_fit_the_terminal() {
     }
     let piped = fixture.done(["ls"]).await.out;
     assert!(piped.contains(metadata.trim()), "{piped}");
+}
+
+/// The screen has the lock while it is held and is given back at the end, with its keyboard.
+#[cfg(feature = "top")]
+async fn top_shows_locks_until_q() {
+    let fixture = Fixture::new();
+    let _holder = fixture.hold(["a-lock", "--owner", "somebody"]).await;
+    let script = format!(
+        "stty cols 80 rows 24; {LEASEHOLD} top --interval 100ms; echo code-$?; read line; echo got-$line"
+    );
+    let mut screen = Screen::new(&fixture, &["sh", "-c", &script]);
+    // The first screen has no lock yet; then only cells that change are drawn, and never blank ones.
+    screen.until("quit");
+    screen.until("somebody");
+    screen.press("/");
+    screen.until("filter:");
+    screen.press("q\rq");
+    screen.until("code-0");
+    screen.press("one\n");
+    screen.until("got-one");
+    let refused = fixture.done(["top"]).await;
+    assert!(refused.code == 64 && refused.err.contains("needs a terminal"), "{refused:?}");
 }
