@@ -179,7 +179,8 @@ async fn blocker_is_reported() {
     assert!(not_begun.code == 75 && not_begun.err.contains("deploy"), "{not_begun:?}");
     assert_eq!(fixture.done(["ls"]).await.code, 0, "the first process begins the move");
     assert_eq!(status(&fixture).await["members"], Value::Array(Vec::new()), "every process has left");
-    walk(&fixture, &["advance"]).await;
+    let stepped = fixture.done(["migrate", "advance"]).await;
+    assert!(stepped.code == 0 && stepped.out.contains("phase: shadow"), "{stepped:?}");
     let refused = fixture.done(["migrate", "advance", "--wait", "2s"]).await;
     assert!(refused.code == 75 && refused.err.contains("1 session of the old store"), "{refused:?}");
     let shown = fixture.done(["migrate", "status"]).await;
@@ -262,6 +263,8 @@ async fn foreign_clients_keep_the_last_step_from_being_taken() {
         line(each).await;
     }
     walk(&fixture, &["advance", "--to", "drain"]).await;
+    let early = fixture.done(["migrate", "advance", "--to", "new", "--wait", "0s"]).await;
+    assert!(early.code == 75 && early.err.contains("requires 1day without a foreign client"), "{early:?}");
     let (walked, _) = walk(&fixture, &["advance", "--to", "new", "--quiet-for", "2s"]).await;
     assert!(!walked.err.contains("a foreign client held"), "{walked:?}");
     walk(&fixture, &["rollback", "--to", "drain"]).await;

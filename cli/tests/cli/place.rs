@@ -71,7 +71,7 @@ async fn store_must_be_named() {
 async fn private_directory_for_temporary_files_is_reported() {
     let fixture = Fixture::on("file:///var/tmp/locks");
     let (mount, script) =
-        ("mount -t tmpfs none /var/tmp", "$0 -q doctor; $0 run a -- true; $0 run -q a -- true");
+        ("mount -t tmpfs none /var/tmp", "$0 doctor; $0 run a -- true; $0 run -q a -- true");
     let mut private = Command::new("unshare");
     private.args((!geteuid().is_root()).then_some("--map-root-user"));
     private.args(["--mount", "sh", "-c", &format!("{mount} || exit 99; {script}"), LEASEHOLD]);

@@ -47,7 +47,9 @@ async fn a_grace_lets_the_command_finish() {
     assert_eq!(line(&mut running).await, "heard");
     assert_eq!(exit_code(&mut running).await, 76);
     let said = std::fs::read_to_string(running.log()).unwrap();
-    assert!(said.contains("revocation requested"), "{said}");
+    assert!(said.contains("revocation requested") && said.contains("killing the command"), "{said}");
+    // Killed while there was time: it has not lost the lock.
+    assert!(said.contains("the command was stopped: revocation of the lock \"a\""), "{said}");
 
     let refused = fixture.done(["revoke", "--grace", "25h", "a"]).await;
     assert_eq!(refused.code, 64);

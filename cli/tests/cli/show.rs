@@ -50,6 +50,10 @@ async fn a_lock_is_shown() {
         serde_json::json!({ "name": "free", "held": false, "holder": null, "holders": [], "waiting": 0 })
     );
     assert!(fixture.done(["inspect", "free"]).await.out.contains("none"));
+    let other = fixture.hold(["b"]).await;
+    let shown = fixture.inspect("b").await["holder"].clone();
+    assert!(shown["label"].as_str().unwrap().ends_with(&format!("/{}", other.pid())), "{shown}");
+    assert_eq!((&shown["metadata"], &shown["mode"]), (&serde_json::Value::Null, &"exclusive".into()));
 }
 
 async fn a_lock_is_watched() {

@@ -220,9 +220,7 @@ async fn tables_fit_the_terminal() {
 async fn top_shows_locks_until_q() {
     let fixture = Fixture::new();
     let _holder = fixture.hold(["a-lock", "--owner", "somebody"]).await;
-    let script = format!(
-        "stty cols 80 rows 24; {LEASEHOLD} top --interval 100ms; echo code-$?; read line; echo got-$line"
-    );
+    let script = format!("stty cols 80 rows 24; {LEASEHOLD} top; echo code-$?; read line; echo got-$line");
     let mut screen = Screen::new(&fixture, &["sh", "-c", &script]);
     // The first screen has no lock yet; then only cells that change are drawn, and never blank ones.
     screen.until("quit");
