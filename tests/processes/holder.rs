@@ -10,18 +10,20 @@
 //! | `hunt ACTOR NUMBER SEED TTL` | nothing: it goes on as a client of a hunt until it is killed |
 //! | `count JOURNAL WHO CYCLES` | `counted`, after that many cycles under the lock `counter` |
 
+use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
+use leasehold::redis::SentinelConfig;
 use leasehold::{LockGuard, LockManager, Result};
 
 use crate::hunt::client;
 
 pub(crate) fn run(url: &str) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let locks = match runtime.block_on(leasehold::connect(url)) {
+    let locks = match runtime.block_on(open(url)) {
         Ok(locks) => locks,
         Err(error) => {
             println!("error {error}");
@@ -37,6 +39,20 @@ pub(crate) fn run(url: &str) -> ExitCode {
         println!("{}", answer.unwrap_or_else(|error| format!("error {error}")));
     }
     ExitCode::SUCCESS
+}
+
+/// Opens a store. The option `ways=PORT-WAY,…` of sentinels says by which ports of this host the ones that they name are reached.
+async fn open(url: &str) -> Result<LockManager> {
+    let mut registry = leasehold::registry();
+    registry.register("redis+sentinel", |url| {
+        let ways = url.take("ways")?.unwrap_or_default();
+        let pairs = ways.split(',').filter_map(|way| way.split_once('-'));
+        let ways: BTreeMap<u16, u16> =
+            pairs.map(|(port, way)| (port.parse().unwrap(), way.parse().unwrap())).collect();
+        let map = move |host: &str, port| (host.to_owned(), ways.get(&port).copied().unwrap_or(port));
+        Ok(Box::new(SentinelConfig::from_url(url)?.map_address(map)))
+    });
+    registry.connect(url).await
 }
 
 async fn answer(locks: &LockManager, held: &mut Option<LockGuard>, words: &[&str]) -> Result<String> {

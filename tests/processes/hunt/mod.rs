@@ -9,6 +9,7 @@
 //! hunt, `LEASEHOLD_SECONDS` says how long it lasts.
 
 pub(crate) mod client;
+mod fleets;
 mod journal;
 mod report;
 mod stores;
@@ -26,6 +27,9 @@ use testbed::{BOUND, Depth, Direction, Mode, Proxy, Scratch, eventually, pass, t
 
 use self::report::Report;
 use crate::child::Holder;
+
+/// How often a hunt says what it has seen so far.
+const SHOWS_EVERY: Duration = Duration::from_secs(60);
 
 /// How many clients contend.
 const CLIENTS: usize = 4;
@@ -49,12 +53,25 @@ pub(crate) enum Fault {
     LoseData,
     /// The address that clients know leads to a replica, which has missed what was written last.
     MoveAddress,
+    /// The server that has the lock is killed, and started again once another one may have it.
+    KillPrimary,
+    /// Another server is promoted although the one that has the lock serves.
+    FailOver,
+    /// The server that has the lock is cut off from its replicas and from what promotes these; clients reach both sides.
+    CutReplication,
+    /// The same, and one client is on its side, while the others are on the other one.
+    CutOff,
+    /// The lock's slot goes to another server; for a while it is on its way.
+    MoveSlot,
 }
 
 impl Fault {
     /// Whether it is over at once.
     fn is_instant(self) -> bool {
-        matches!(self, Self::KillClient | Self::CutClient | Self::KillServer | Self::LoseData)
+        matches!(
+            self,
+            Self::KillClient | Self::CutClient | Self::KillServer | Self::LoseData | Self::FailOver
+        )
     }
 }
 
@@ -67,6 +84,9 @@ pub(crate) trait Hunted: Sized + 'static {
 
     /// What may pass after a fault until the next grant besides a lease: a pause, and until the end of the lease is noticed.
     const DETECTION: Duration;
+
+    /// How long a fault lasts at most.
+    const LONGEST: Duration = Self::TTL.saturating_mul(2);
 
     /// What can happen to it and its clients.
     const FAULTS: &'static [Fault];
@@ -110,8 +130,13 @@ fn trial<H: Hunted>(seed: u64, time: Duration) -> Trial {
             println!("{}: {again}", H::NAME);
             let mut hunt = Hunt::<H>::start(seed).await;
             let end = hunt.clock.now() + time;
+            let mut shown = hunt.clock.now();
             while hunt.clock.now() < end {
                 hunt.strike().await;
+                if hunt.clock.now().since(shown) > SHOWS_EVERY {
+                    shown = hunt.clock.now();
+                    println!("{}: so far {}", H::NAME, hunt.report().await.1);
+                }
             }
             for client in 0..CLIENTS {
                 hunt.kill(client).await;
@@ -187,7 +212,7 @@ impl<H: Hunted> Hunt<H> {
         }
         let fault = self.deck.swap_remove(below(&mut self.dice, self.deck.len()));
         let victim = below(&mut self.dice, CLIENTS);
-        let length = if fault.is_instant() { Duration::ZERO } else { self.dice.span(2 * H::TTL) };
+        let length = if fault.is_instant() { Duration::ZERO } else { self.dice.span(H::LONGEST) };
         let direction =
             *self.dice.pick(&[&Direction::BOTH[..1], &Direction::BOTH[1..], &Direction::BOTH[..]]);
         println!("{}: {fault:?}, client {victim}, {length:.1?}", H::NAME);

@@ -78,14 +78,15 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let moves = self.faults.get(&Fault::MoveSlot).copied().unwrap_or_default();
         let Self { faults, promotions, grants, fenced, longest_gap, longest_calm_gap, .. } = self;
         let [overlaps, late, decreases] = [Property::Overlap, Property::Notice, Property::Tokens]
             .map(|property| self.of_property(property));
         write!(
             f,
-            "{grants} grants, faults {faults:?}, {promotions} promotions, {overlaps} overlaps, {late} late writes, \
-             {decreases} decreases of tokens, {fenced} writes refused by the resource, longest gap {longest_gap:.1?}, \
-             without faults {longest_calm_gap:.1?}"
+            "{grants} grants, faults {faults:?}, {promotions} promotions, {moves} slot moves, {overlaps} overlaps, \
+             {late} late writes, {decreases} decreases of tokens, {fenced} writes refused by the resource, longest gap \
+             {longest_gap:.1?}, without faults {longest_calm_gap:.1?}"
         )
     }
 }

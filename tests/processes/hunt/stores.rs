@@ -9,6 +9,7 @@ use testbed::redis;
 use testbed::{Mode, Proxy, Scratch, Server, etcd, zookeeper};
 
 use super::Fault::{self, *};
+use super::fleets::{Sharded, Watched};
 use super::{CLIENTS, Hunted, below, finds, trial};
 
 pub(crate) fn trials(seed: u64, time: Duration) -> Vec<Trial> {
@@ -18,13 +19,16 @@ pub(crate) fn trials(seed: u64, time: Duration) -> Vec<Trial> {
         trial::<Moved<3>>(seed, time),
         finds::<Moved<0>>(seed, "overlap_after_a_move_without_pause_is_found"),
         trial::<Servers<redis::Server, 3>>(seed, time),
+        trial::<Watched<false>>(seed, time),
+        trial::<Watched<true>>(seed, time),
+        trial::<Sharded>(seed, time),
         trial::<Servers<etcd::Etcd, 1>>(seed, time),
         trial::<Servers<zookeeper::Server, 1>>(seed, time),
     ]
 }
 
 /// A client that stopped may have been the last to renew, and a machine may be busy.
-const BUSY: Duration = Duration::from_secs(3);
+pub(super) const BUSY: Duration = Duration::from_secs(3);
 
 /// Servers of any kind: one, or three of Redis of which a quorum decides. One is struck at a time.
 struct Servers<S, const N: usize> {
