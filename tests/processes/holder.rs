@@ -17,7 +17,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use leasehold::redis::SentinelConfig;
-use leasehold::{LockGuard, LockManager, Result};
+use leasehold::{ErrorKind, LockGuard, LockManager, Result};
 
 use crate::hunt::client;
 
@@ -103,10 +103,19 @@ async fn count(locks: &LockManager, journal: &str, who: &str, cycles: u64) -> Re
     let lock = locks.lock("counter")?;
     let mut file = OpenOptions::new().read(true).append(true).open(journal).unwrap();
     for _ in 0..cycles {
-        let guard = lock.acquire().await?;
+        let guard = match lock.acquire().await {
+            Ok(guard) => guard,
+            // While another server takes over.
+            Err(error) if *error.kind() == ErrorKind::Unavailable => {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
         let last = last_count(&mut file);
         file.write_all(format!("{} {} {who}\n", last + 1, guard.token()).as_bytes()).unwrap();
-        guard.release().await?;
+        // Then, too, a lease ends the hold.
+        let _ = guard.release().await;
     }
     Ok(())
 }

@@ -48,6 +48,10 @@ impl<const NEEDS_REPLICAS: bool> Watched<NEEDS_REPLICAS> {
     /// Until a replica is promoted, and where replicas are needed, until the former primary is one, too.
     const SETTLES_WITHIN: Duration = Duration::from_secs(if NEEDS_REPLICAS { 8 } else { 3 });
 
+    pub(crate) fn sentinels(&self) -> &Sentinels {
+        &self.sentinels
+    }
+
     async fn primary(&self) -> usize {
         let port = self.sentinels.master(0).await.unwrap()["port"].clone();
         self.between.iter().position(|way| way.addr().port().to_string() == port).unwrap()

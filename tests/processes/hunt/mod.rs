@@ -9,7 +9,7 @@
 //! hunt, `LEASEHOLD_SECONDS` says how long it lasts.
 
 pub(crate) mod client;
-mod fleets;
+pub(crate) mod fleets;
 mod journal;
 mod report;
 mod stores;

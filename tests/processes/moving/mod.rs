@@ -5,7 +5,7 @@
 //!
 //! | part | shows |
 //! |---|---|
-//! | `rolling` | processes replaced one by one, killed, and phases walked to and fro: every count is there once |
+//! | `rolling` | processes replaced one by one, killed, and phases walked to and fro: every count is there once, also where the old store is a fleet that fails over in each phase |
 //! | `along` | a hold and a waiter go through every phase; a process that stood still has lost |
 //! | `shared` | locks are moved away from under another library that takes them too |
 //! | `operators` | a wrong URL is refused, and what is finished stays so |
@@ -31,7 +31,7 @@ pub(crate) fn add_to(
     zk: &zookeeper::Server,
 ) -> Suite {
     let shared = shared::trials(Server::addr(redis), Server::addr(etcd));
-    suite = shared.into_iter().fold(suite, Suite::trial);
+    suite = shared.into_iter().fold(suite, Suite::trial).trial(rolling::failing_over(Server::addr(etcd)));
     let redis = |suffix| End::of::<redis::Server>(Server::addr(redis), suffix);
     let etcd = End::of::<etcd::Etcd>(Server::addr(etcd), "");
     let zk = End::of::<zookeeper::Server>(Server::addr(zk), "");

@@ -9,7 +9,9 @@ use std::time::Duration;
 use leasehold::backend::StoreConfig;
 use leasehold::backend::stage::{Phase, Side};
 use leasehold::migrate::{Admin, Migration, Steps};
+use leasehold::redis::SentinelConfig;
 use leasehold::{Env, LockGuard, LockManager, Timing};
+use testbed::redis::Sentinels;
 use testbed::{BOUND, Server, etcd, redis, within, zookeeper};
 
 /// The name of every lock here.
@@ -59,6 +61,22 @@ impl End {
             ttl: S::TTL,
             config: Arc::new(move |namespace| S::config(addr, &format!("{namespace}{suffix}"))),
             url: Arc::new(move |namespace, options| S::url(addr, &format!("{namespace}{suffix}"), options)),
+        }
+    }
+
+    /// The primary that these sentinels name, for leases of `ttl` and with the shortest pause that goes with them.
+    pub(crate) fn watched(sentinels: &Sentinels, ttl: Duration) -> Self {
+        const LAG: Duration = Duration::from_secs(1);
+        let hosts: Vec<_> = sentinels.addrs().iter().map(ToString::to_string).collect();
+        let place = format!("redis+sentinel://{}/{}", hosts.join(","), Sentinels::MASTER);
+        let agreed = format!("max_ttl={}ms&failover_lag={}ms", ttl.as_millis(), LAG.as_millis());
+        let config = SentinelConfig::new(Sentinels::MASTER, hosts).max_ttl(ttl).failover_lag(LAG);
+        Self {
+            ttl,
+            config: Arc::new(move |namespace| {
+                Box::new(config.clone().servers(|server| server.prefix(namespace)))
+            }),
+            url: Arc::new(move |namespace, options| format!("{place}?prefix={namespace}&{agreed}&{options}")),
         }
     }
 }

@@ -1,33 +1,52 @@
-//! Processes that count together are replaced one by one and killed, while the phases are walked to and fro.
+//! Processes that count together are replaced one by one and killed, while the phases are walked to and fro; also while the
+//! old store is a fleet that fails over in each of them.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
 
 use leasehold::backend::stage::Phase;
 use leasehold::migrate::Admin;
 use leasehold_conformance::Dice;
 use libtest_mimic::Trial;
-use testbed::{BOUND, Scratch, eventually, trial_within};
+use testbed::{BOUND, Scratch, Server, etcd, eventually, trial_within};
 
-use super::pair::{Pair, Space, walk};
+use super::pair::{End, Pair, Space, walk};
 use crate::child::Holder;
+use crate::hunt::fleets::Watched;
+use crate::hunt::{Fault, Hunted};
 
 /// So many deployments with this pair.
 pub(crate) fn trials(pair: &Pair, number: u64) -> Vec<Trial> {
     let deployment = |seed| {
         let pair = pair.clone();
         trial_within(6 * BOUND, format!("{}::rolling::no_count_is_lost::{seed}", pair.name), move || {
-            no_count_is_lost(pair.fresh(), seed)
+            no_count_is_lost(pair.fresh(), seed, None)
         })
     };
     (0..number).map(deployment).collect()
 }
 
+/// From a fleet that sentinels watch to etcd: in each phase another server is promoted, whether the primary is killed or serves
+/// on.
+pub(crate) fn failing_over(to: SocketAddr) -> Trial {
+    const NAME: &str = "sentinel-etcd";
+    trial_within(6 * BOUND, format!("{NAME}::rolling::no_count_is_lost"), move || async move {
+        let old = Watched::start().await;
+        let end = End::watched(old.sentinels(), <etcd::Etcd as Server>::TTL);
+        let pair = Pair::new(NAME, end, End::of::<etcd::Etcd>(to, ""));
+        no_count_is_lost(pair.fresh(), 0, Some(old)).await;
+    })
+}
+
 /// From plain processes of the old store to plain ones of the new, every one killed at some time, with a way back in
 /// between: every count is there once, and tokens grow from line to line (G1, G3).
-async fn no_count_is_lost(space: Space, seed: u64) {
-    let mut fleet = Fleet::start(space, seed).await;
+async fn no_count_is_lost(space: Space, seed: u64, old: Option<Watched<false>>) {
+    let mut fleet = Fleet::start(space, seed, old).await;
     for index in 0..PROCESSES {
         fleet.replace(index, MOVING).await;
         fleet.counts_on().await;
     }
+    fleet.fails_over(Phase::Old).await;
     let admin = fleet.space.admin().await;
     let back = *fleet.dice.pick(&[Phase::Old, Phase::Shadow, Phase::Both]);
     let from = *fleet.dice.pick(&[Phase::Both, Phase::Drain, Phase::New]);
@@ -54,13 +73,17 @@ struct Fleet {
     dice: Dice,
     scratch: Scratch,
     hands: Vec<Holder>,
+    /// The old store, if it fails over, and in which phases it has.
+    old: Option<Watched<false>>,
+    failed_over: BTreeSet<Phase>,
 }
 
 impl Fleet {
-    async fn start(space: Space, seed: u64) -> Self {
+    async fn start(space: Space, seed: u64, old: Option<Watched<false>>) -> Self {
         let scratch = Scratch::new("rolling").unwrap();
         std::fs::write(scratch.path().join("journal"), "").unwrap();
-        let mut fleet = Self { space, dice: Dice::new(seed), scratch, hands: Vec::new() };
+        let (dice, hands, failed_over) = (Dice::new(seed), Vec::new(), BTreeSet::new());
+        let mut fleet = Self { space, dice, scratch, hands, old, failed_over };
         for _ in 0..PROCESSES {
             let hand = fleet.process(OLD).await;
             fleet.hands.push(hand);
@@ -99,11 +122,24 @@ impl Fleet {
             }
             walk(admin, Phase::ALL[next]).await;
             self.counts_on().await;
+            self.fails_over(Phase::ALL[next]).await;
             if Phase::ALL[next] == Phase::Both {
                 self.is_refused(OLD).await;
                 self.is_refused(NEW).await;
             }
         }
+    }
+
+    /// The old store promotes another server, once in each phase.
+    async fn fails_over(&mut self, phase: Phase) {
+        let Some(old) = self.old.as_mut().filter(|_| self.failed_over.insert(phase)) else { return };
+        let (fault, before) =
+            (*self.dice.pick(&[Fault::KillPrimary, Fault::FailOver]), old.promotions().await);
+        println!("in {phase}: {fault:?}");
+        old.strike(fault, &mut self.dice).await;
+        eventually("another server is promoted", async || old.promotions().await > before).await;
+        old.heal(fault).await;
+        self.counts_on().await;
     }
 
     /// A process with that URL does not begin, and says what it lacks.
@@ -136,6 +172,9 @@ impl Fleet {
             counts[["old", "moving", "new"].iter().position(|kind| *kind == who).unwrap()] += 1;
         }
         assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
-        println!("{:?} counts by processes of the old store, moving, of the new one", counts);
+        let failed_over = &self.failed_over;
+        println!(
+            "{counts:?} counts by processes of the old store, moving, of the new one; failed over in {failed_over:?}"
+        );
     }
 }
