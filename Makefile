@@ -10,9 +10,10 @@ OLDEST = $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 compare:
 	@comparison/compare
 
-# The same with longer runs, up to a thousand sessions, a million held locks and 100 000 tasks, in three quarters of an hour.
+# The same with longer runs, up to a thousand sessions, a million held locks and 100 000 tasks, and on a Sentinel and a Cluster of
+# Redis, too, in three quarters of an hour.
 compare-full:
-	@comparison/compare --full
+	@comparison/compare --full --store memory,file,redis,redis-quorum,redis-sentinel,redis-cluster,etcd,zk
 
 # Within minutes: format, lints, the models and the tests of one process, the kit on memory, files and Redis, and the
 # stores whose folders differ from the main branch.

@@ -65,8 +65,8 @@ impl Implementation {
     pub(crate) fn of(store: Store, options: &Options) -> Vec<Self> {
         let floors = match store {
             Store::Memory => &[][..],
-            // Servers that know nothing of each other have no queue in common.
-            Store::RedisQuorum => &[Self::Floor],
+            // Servers that know nothing of each other have no queue in common. Of a fleet the floor shows what the way costs.
+            Store::RedisQuorum | Store::RedisSentinel | Store::RedisCluster => &[Self::Floor],
             Store::Redis => &[Self::Floor, Self::QueueFloor, Self::Scripts],
             _ => &[Self::Floor, Self::QueueFloor],
         };

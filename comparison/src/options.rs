@@ -77,6 +77,10 @@ pub(crate) enum Store {
     Redis,
     /// Three Redis servers, of which a majority decides.
     RedisQuorum,
+    /// A Redis server that sentinels watch, and its replica. Only if it is named.
+    RedisSentinel,
+    /// A Redis Cluster. Only if it is named.
+    RedisCluster,
     /// An etcd cluster.
     Etcd,
     /// A ZooKeeper ensemble.
@@ -216,11 +220,14 @@ mod tests {
         Options::try_parse_from(std::iter::once("compare").chain(line.split_whitespace()))
     }
 
-    /// Without a word everything is compared.
+    /// Without a word everything is compared, but for fleets.
     #[test]
     fn the_default_is_everything() {
         let options = parse("").unwrap();
-        assert_eq!(options.store, Store::value_variants());
+        let is_fleet = |store: &Store| [Store::RedisSentinel, Store::RedisCluster].contains(store);
+        let stores: Vec<_> =
+            Store::value_variants().iter().copied().filter(|store| !is_fleet(store)).collect();
+        assert_eq!(options.store, stores);
         assert_eq!(options.scenarios(), Scenario::value_variants());
         assert!(PEERS.iter().all(|peer| options.wants(peer)));
         assert_eq!(options.passed_over(), []);

@@ -59,6 +59,9 @@ const fn of_permits(name: &'static str, stores: &'static [Store], folder: &'stat
 /// One server, or a majority of several: Redlock. The one of `distributed-lock` is left out, see `comparison/peers/README.md`.
 const REDLOCK: &[Store] = &[Store::Redis, Store::RedisQuorum];
 
+/// The same, and through a client that follows fail-overs and slots.
+const REDSYNC: &[Store] = &[Store::Redis, Store::RedisQuorum, Store::RedisSentinel, Store::RedisCluster];
+
 /// The server waits for whoever calls it. After a thousand have given up it serves nobody that way any more, whatever the
 /// lock, until it is started anew.
 pub(crate) const LOCK_RPC: &str = "etcd-lock-rpc";
@@ -73,7 +76,7 @@ pub(crate) const PEERS: [Peer; 15] = [
     of_permits("redisson-semaphore", &[Store::Redis], "java"),
     heavy("redisson-fair", &[Store::Redis], "java"),
     heavy("redisson-redlock", &[Store::RedisQuorum], "java"),
-    fronted("redsync", REDLOCK, "go", "redsync+mutex"),
+    fronted("redsync", REDSYNC, "go", "redsync+mutex"),
     heavy("node-redlock", REDLOCK, "node"),
     Peer { contenders: MOST_BY_RPC, ..fronted(LOCK_RPC, &[Store::Etcd], "rust", "etcd-lock-rpc+mutex") },
     fronted("go-mutex", &[Store::Etcd], "go", "go-mutex+mutex"),

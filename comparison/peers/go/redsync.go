@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/go-redsync/redsync/v4"
@@ -12,7 +13,7 @@ import (
 	goredislib "github.com/redis/go-redis/v9"
 )
 
-// redsyncLocks is Redlock on one server or several, through go-redis. Waits by trying again.
+// redsyncLocks is Redlock on one server or several, or on one fleet, through go-redis. Waits by trying again.
 //
 // Its defaults stay: a random pause of 50 to 250 ms between tries, a twentieth of the ttl for a try, a
 // hundredth of it for the drift of clocks. By default the ttl is 8 s and it gives up after 32 tries; here
@@ -24,17 +25,35 @@ func (redsyncLocks) version() string { return versionOf("github.com/go-redsync/r
 func (r redsyncLocks) open(ttl time.Duration) (session, error) {
 	pools := make([]redis.Pool, len(r.urls))
 	for index, url := range r.urls {
-		options, err := goredislib.ParseURL(url)
+		client, err := clientOf(url)
 		if err != nil {
 			return nil, err
 		}
-		client := goredislib.NewClient(options)
 		if err := client.Ping(context.Background()).Err(); err != nil {
 			return nil, err
 		}
 		pools[index] = goredis.NewPool(client)
 	}
 	return redsyncSession{redsync.New(pools...), ttl}, nil
+}
+
+// clientOf is a client of one server, of the primary that sentinels name, or of a cluster.
+func clientOf(url string) (goredislib.UniversalClient, error) {
+	scheme, rest, _ := strings.Cut(url, "://")
+	hosts, master, _ := strings.Cut(rest, "/")
+	servers := strings.Split(hosts, ",")
+	switch scheme {
+	case "redis+sentinel":
+		options := goredislib.FailoverOptions{MasterName: master, SentinelAddrs: servers}
+		return goredislib.NewFailoverClient(&options), nil
+	case "redis+cluster":
+		return goredislib.NewClusterClient(&goredislib.ClusterOptions{Addrs: servers}), nil
+	}
+	options, err := goredislib.ParseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	return goredislib.NewClient(options), nil
 }
 
 type redsyncSession struct {

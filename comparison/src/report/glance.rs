@@ -13,6 +13,9 @@ pub(crate) const STORES: [(&str, &str); 6] = [
     ("zk", "ZooKeeper"),
 ];
 
+/// Those that a run without a word leaves out.
+pub(crate) const FLEETS: [(&str, &str); 2] = [("redis-sentinel", "Sentinel"), ("redis-cluster", "Cluster")];
+
 /// A line of the table with a column per store: its name, that of a terminal's column, whose row it is from, and what it
 /// shows.
 pub(crate) type Line = (&'static str, &'static str, &'static str, u64, fn(&Row) -> Option<String>);

@@ -1,13 +1,14 @@
-//! A holder is killed: how long until the next one holds.
+//! A holder is killed: how long until the next one holds. On fleets also with the primary that has the lock.
 
 use std::path::Path;
 use std::time::Duration;
 
+use futures_util::future::try_join_all;
 use futures_util::{StreamExt, stream};
 
 use crate::comparison::Comparison;
 use crate::driver::Worker;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::figures::{Times, rounded};
 use crate::implementation::Implementation;
 use crate::options::{Scenario, Store};
@@ -39,18 +40,75 @@ pub(super) async fn run(comparison: &mut Comparison, target: &Target, everybody:
     }
     drop(crashed);
     for (who, recovered) in recovered {
-        let row = Row::of(Scenario::Crash, target, who, 2);
-        match recovered {
-            Ok(recovered) => {
-                let nanos = |time: &Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-                let times: Times = recovered.iter().map(nanos).collect();
-                let handoff_p99s = recovered.iter().map(|time| rounded(time.as_secs_f64() * 1e6)).collect();
-                let runs = u32::try_from(times.len()).unwrap_or(u32::MAX);
-                comparison.add(Row { handoff_us: times.spread(), handoff_p99s, runs, ..row });
-            }
-            Err(error) => comparison.leave_row(&row, &error),
+        add(comparison, Row::of(Scenario::Crash, target, who, 2), recovered);
+    }
+    if matches!(target.store, Store::RedisSentinel | Store::RedisCluster) {
+        for who in able {
+            with_primaries(comparison, target, who).await;
         }
     }
+}
+
+fn add(comparison: &mut Comparison, row: Row, recovered: Result<Vec<Duration>>) {
+    match recovered {
+        Ok(recovered) => {
+            let nanos = |time: &Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+            let times: Times = recovered.iter().map(nanos).collect();
+            let handoff_p99s = recovered.iter().map(|time| rounded(time.as_secs_f64() * 1e6)).collect();
+            let runs = u32::try_from(times.len()).unwrap_or(u32::MAX);
+            comparison.add(Row { handoff_us: times.spread(), handoff_p99s, runs, ..row });
+        }
+        Err(error) => comparison.leave_row(&row, &error),
+    }
+}
+
+/// The primary is killed together with the holder, each time that of another fleet: with several leases, and ours also with the
+/// pause that lets no lock be granted twice.
+async fn with_primaries(comparison: &mut Comparison, target: &Target, who: &Implementation) {
+    let times = comparison.scale.crashes;
+    for ttl in [CRASH_TTL, 3 * CRASH_TTL] {
+        let pause = target.pausing(ttl).filter(|_| who.is_ours()).map(|(_, pause)| pause);
+        for pause in [None, pause].into_iter().take(1 + usize::from(pause.is_some())) {
+            let (room, place) = (comparison.room(), comparison.place());
+            let killed =
+                (0..times).map(|_| crash_with_primary(room, place, target, who, ttl, pause.is_some()));
+            let recovered = try_join_all(killed).await;
+            let paused = pause.map_or_else(|| "no pause".to_owned(), |pause| format!("pause {pause:?}"));
+            let row = Row {
+                scenario: "crash with the primary".to_owned(),
+                implementation: format!("{}, ttl {ttl:?}, {paused}", who.name()),
+                ..Row::of(Scenario::Crash, target, who, 2)
+            };
+            add(comparison, row, recovered);
+        }
+    }
+}
+
+async fn crash_with_primary(
+    room: &Path,
+    place: &Path,
+    target: &Target,
+    who: &Implementation,
+    ttl: Duration,
+    pauses: bool,
+) -> Result<Duration> {
+    const NAME: &str = "compare-crash";
+    let fleet = target.another(place).await;
+    let mut fleet = fleet.ok_or_else(|| Error::new("servers that were given are not killed"))??;
+    let paused = fleet.pausing(ttl).filter(|_| pauses).map(|(url, _)| url);
+    let urls = [paused.unwrap_or_else(|| fleet.url.clone())];
+    let (mut holder, mut next) =
+        (Worker::start(who, &urls, room).await?, Worker::start(who, &urls, room).await?);
+    holder.open(1, ttl).await?;
+    next.open(1, ttl).await?;
+    holder.acquire(NAME, BOUND).await?;
+    next.ask_for(NAME).await?;
+    tokio::time::sleep(QUEUED).await;
+    let killed_at = contender_protocol::now();
+    fleet.kill_primary_of(NAME).await?;
+    holder.kill().await?;
+    let held = next.held(BOUND).await?;
+    Ok(Duration::from_nanos(held.at.saturating_sub(killed_at)))
 }
 
 async fn crash(

@@ -97,9 +97,9 @@ impl<'a> Counting<'a> {
     pub(super) async fn begin(server: &'a Server) -> Option<Self> {
         match server {
             Server::Foreign => None,
-            Server::Redis(servers) => {
+            Server::Redis(_) | Server::Watched(..) | Server::Cluster(_) => {
                 let mut all = Vec::new();
-                for server in servers {
+                for server in server.redis() {
                     all.push(Listening::begin(server).await?);
                 }
                 Some(Self::Redis(all))

@@ -55,8 +55,23 @@ enum Server {
     Foreign,
     /// One, or those of a quorum.
     Redis(Vec<redis::Server>),
+    /// A primary and its replica, and what watches them.
+    Watched(Vec<redis::Server>, redis::Sentinels),
+    Cluster(redis::Cluster),
     Etcd(etcd::Etcd),
     Zk(Vec<zookeeper::Server>),
+}
+
+impl Server {
+    /// Those of Redis that clients ask.
+    fn redis(&self) -> Vec<&redis::Server> {
+        match self {
+            Self::Redis(servers) => servers.iter().collect(),
+            Self::Watched(servers, _) => servers.iter().take(1).collect(),
+            Self::Cluster(cluster) => (0..PRIMARIES).map(|node| cluster.server(node)).collect(),
+            Self::Foreign | Self::Etcd(_) | Self::Zk(_) => Vec::new(),
+        }
+    }
 }
 
 impl Target {
@@ -83,6 +98,10 @@ impl Target {
             Store::Memory | Store::File => Ok(Server::Foreign),
             Store::Redis => redis(data.path(), 1).await.map(Server::Redis),
             Store::RedisQuorum => redis(data.path(), QUORUM_OF).await.map(Server::Redis),
+            Store::RedisSentinel => watched(data.path()).await,
+            Store::RedisCluster => {
+                redis::Cluster::of(&shipped(), PRIMARIES, 1, DOWN_AFTER).await.map(Server::Cluster)
+            }
             Store::Etcd => etcd(data.path(), members).start().await.map(Server::Etcd),
             Store::Zk => zookeeper(data.path(), members).await.map(Server::Zk),
         };
@@ -98,6 +117,17 @@ impl Target {
                     "each takes snapshots every minute to hour, as shipped, and votes at once when it has come up",
                 ),
             },
+            // Only what is lost with the primary needs a pause.
+            Server::Watched(_, sentinels) => {
+                let hosts: Vec<_> = sentinels.addrs().iter().map(ToString::to_string).collect();
+                let (hosts, master) = (hosts.join(","), redis::Sentinels::MASTER);
+                let url = format!("redis+sentinel://{hosts}/{master}?{NO_PAUSE}");
+                (url, "snapshots every minute to hour, as shipped, and one replica, which is not waited for")
+            }
+            Server::Cluster(cluster) => (
+                cluster.url(),
+                "snapshots every minute to hour, as shipped, and a replica each, which is not waited for",
+            ),
             Server::Etcd(server) if members > 1 => {
                 (server.url(), "three of them keep it in memory, each write at a majority")
             }
@@ -120,6 +150,36 @@ impl Target {
         Some(Self::start(self.store, self.members, place).await)
     }
 
+    /// Its URL with the shortest pause after a fail-over that covers leases of `ttl`, and how long that is; nothing where there
+    /// is no such pause.
+    pub(crate) fn pausing(&self, ttl: Duration) -> Option<(String, Duration)> {
+        const LAG: Duration = Duration::from_secs(1);
+        const MARGIN: Duration = Duration::from_secs(2);
+        let agreed = format!("max_ttl={}ms&failover_lag={}ms", ttl.as_millis(), LAG.as_millis());
+        let url = self.url.contains(NO_PAUSE).then(|| self.url.replace(NO_PAUSE, &agreed));
+        Some((url?, ttl + LAG + MARGIN))
+    }
+
+    /// Kills the primary that has the lock `name`, for good.
+    ///
+    /// # Errors
+    ///
+    /// Also where no other server takes its place.
+    pub(crate) async fn kill_primary_of(&mut self, name: &str) -> Result<()> {
+        let killed = match &mut self.server {
+            Server::Watched(servers, _) => servers[0].kill().await,
+            Server::Cluster(cluster) => {
+                let owner = async { cluster.owner_of(cluster.slot_of(name).await?).await };
+                match owner.await {
+                    Ok(owner) => cluster.server_mut(owner).kill().await,
+                    Err(error) => Err(error),
+                }
+            }
+            _ => return Err(Error::new("no server takes another one's place")),
+        };
+        killed.map_err(Error::during("killing the primary"))
+    }
+
     /// A way on which requests and answers come half of `latency` later each. What counts on our behalf does not take it.
     ///
     /// # Errors
@@ -132,6 +192,9 @@ impl Target {
             }
             Server::Foreign => return Err(Error::new("a server that was given is as far away as it is")),
             Server::Redis(servers) => servers.iter().map(redis::Server::addr).collect(),
+            Server::Watched(..) | Server::Cluster(_) => {
+                return Err(Error::new("its servers name each other by their own addresses"));
+            }
             Server::Etcd(server) => (0..server.size()).map(|member| server.addr(member)).collect(),
             Server::Zk(servers) => servers.iter().map(zookeeper::Server::addr).collect(),
         };
@@ -159,7 +222,9 @@ impl Target {
     pub(crate) fn pids(&self) -> Vec<u32> {
         match &self.server {
             Server::Foreign => Vec::new(),
-            Server::Redis(servers) => servers.iter().map(|server| server.process().pid()).collect(),
+            Server::Redis(_) | Server::Watched(..) | Server::Cluster(_) => {
+                self.server.redis().iter().map(|server| server.process().pid()).collect()
+            }
             Server::Etcd(server) => server.pids(),
             Server::Zk(servers) => servers.iter().map(|server| server.process().pid()).collect(),
         }
@@ -176,8 +241,9 @@ impl Target {
         let line = match &self.server {
             Server::Foreign => None,
             // It overwrites its command line.
-            Server::Redis(servers) => {
-                let (server, mut told) = (servers.first()?, Vec::new());
+            Server::Redis(_) | Server::Watched(..) | Server::Cluster(_) => {
+                let (servers, mut told) = (self.server.redis(), Vec::new());
+                let server = servers.first()?;
                 for name in ["save", "appendonly", "appendfsync", "io-threads", "maxmemory", "hz"] {
                     if let Ok(redis::Reply::Array(answer)) = server.command(&["CONFIG", "GET", name]).await {
                         let value = answer.get(1).and_then(redis::Reply::text).unwrap_or_default();
@@ -203,8 +269,8 @@ impl Target {
     async fn ask_version(&self) -> Option<String> {
         match &self.server {
             Server::Foreign => None,
-            Server::Redis(servers) => {
-                servers.first()?.info("server").await.ok()?.get("redis_version").cloned()
+            Server::Redis(_) | Server::Watched(..) | Server::Cluster(_) => {
+                self.server.redis().first()?.info("server").await.ok()?.get("redis_version").cloned()
             }
             Server::Etcd(server) => {
                 let told = server.ctl(["endpoint", "status", "--write-out=fields"]).await.ok()?;
@@ -226,11 +292,24 @@ async fn redis(data: &Path, count: usize) -> io::Result<Vec<redis::Server>> {
     for number in 0..count {
         let data = data.join(number.to_string());
         fs::create_dir(&data)?;
-        let settings = redis::Settings::new().set("dir", &[&data.display().to_string()]);
-        let settings = settings.set("save", &["3600", "1", "300", "100", "60", "10000"]);
-        servers.push(settings.start().await?);
+        servers.push(shipped().set("dir", &[&data.display().to_string()]).start().await?);
     }
     Ok(servers)
+}
+
+/// With snapshots as its makers have set them.
+fn shipped() -> redis::Settings {
+    redis::Settings::new().set("save", &["3600", "1", "300", "100", "60", "10000"])
+}
+
+/// A primary, its replica, and three sentinels.
+async fn watched(data: &Path) -> io::Result<Server> {
+    let servers = redis(data, 2).await?;
+    let primary = servers[0].addr();
+    servers[1].command(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]).await?;
+    servers[1].follows().await?;
+    let sentinels = redis::Sentinels::start(primary, 1, 3, DOWN_AFTER).await?;
+    Ok(Server::Watched(servers, sentinels))
 }
 
 /// The URL of locks of which a quorum of `servers` decides; one that came up does not vote for so long.
@@ -277,6 +356,15 @@ async fn zookeeper(data: &Path, members: usize) -> io::Result<Vec<zookeeper::Ser
     }
     try_join_all(starting).await
 }
+
+/// For how long a primary is silent before a replica takes its place.
+const DOWN_AFTER: Duration = Duration::from_secs(1);
+
+/// Of a cluster, with a replica each.
+const PRIMARIES: usize = 3;
+
+/// Where nothing fails over.
+const NO_PAUSE: &str = "pause_after_failover=0s";
 
 /// The fewest of which one may be away.
 pub(crate) const QUORUM_OF: usize = 3;

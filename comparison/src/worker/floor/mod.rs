@@ -12,6 +12,7 @@ mod etcd;
 mod file;
 mod quorum;
 mod redis;
+mod redis_cluster;
 mod redis_queue;
 mod redis_scripts;
 mod zk;
@@ -24,7 +25,8 @@ use contender_protocol::{Failure, run};
 pub(super) async fn contend(urls: &[String]) -> io::Result<()> {
     match scheme(urls) {
         "file" => run::<file::Directory<false>>(urls).await,
-        "redis" => run::<redis::Connection>(urls).await,
+        "redis" | "redis+sentinel" => run::<redis::Connection>(urls).await,
+        "redis+cluster" => run::<redis_cluster::Connections>(urls).await,
         "redis+quorum" => run::<quorum::Connections>(urls).await,
         #[cfg(feature = "etcd")]
         "etcd" => run::<etcd::Leased<false>>(urls).await,

@@ -1,4 +1,5 @@
-//! Redis: one script that sets the key and counts, one that deletes the key if it is ours.
+//! Redis: one script that sets the key and counts, one that deletes the key if it is ours; on the primary that a sentinel names, if
+//! sentinels are.
 
 use std::time::Duration;
 
@@ -13,6 +14,11 @@ pub(super) async fn connect(url: &str) -> Result<MultiplexedConnection, Failure>
         .set_connection_timeout(Some(PATIENCE))
         .set_response_timeout(Some(PATIENCE));
     Ok(client.get_multiplexed_async_connection_with_config(&config).await?)
+}
+
+/// Of several servers.
+pub(super) fn first(hosts: &str) -> &str {
+    hosts.split(',').next().unwrap_or_default()
 }
 
 pub(super) async fn load(connection: &mut MultiplexedConnection, script: &str) -> Result<String, Failure> {
@@ -49,7 +55,17 @@ impl Session for Connection {
     const VERSION: &'static str = "redis 1.8";
 
     async fn open(urls: &[String], ttl: Duration) -> Result<Self, Failure> {
-        let mut connection = connect(&format!("redis://{}", super::place(urls))).await?;
+        let mut server = super::place(urls).to_owned();
+        if super::scheme(urls) == "redis+sentinel" {
+            let (sentinels, master) =
+                server.split_once('/').ok_or_else(|| Failure::new("the URL names no primary"))?;
+            let mut sentinel = connect(&format!("redis://{}", first(sentinels))).await?;
+            let mut question = redis::cmd("SENTINEL");
+            question.arg("GET-MASTER-ADDR-BY-NAME").arg(master);
+            let (host, port): (String, u16) = question.query_async(&mut sentinel).await?;
+            server = format!("{host}:{port}");
+        }
+        let mut connection = connect(&format!("redis://{server}")).await?;
         let acquire = load(&mut connection, ACQUIRE).await?;
         let release = load(&mut connection, RELEASE).await?;
         Ok(Self { connection, acquire, release, ttl: ttl.as_millis().to_string() })
@@ -84,7 +100,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) const OWNER: &str = "0123456789abcdef0123456789abcdef";
 
-const ACQUIRE: &str = "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then \
+pub(super) const ACQUIRE: &str = "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then \
                        return redis.call('INCR', KEYS[2]) end return false";
 
 pub(super) const RELEASE: &str =
