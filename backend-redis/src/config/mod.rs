@@ -55,6 +55,20 @@ pub(crate) struct PauseOption {
     pub(crate) span: Duration,
     /// For how long a primary may go on after it was replaced. Not longer than the pause.
     pub(crate) lag: Duration,
+    /// The longest lease, where the managers agree on it, and on the lag.
+    pub(crate) max_ttl: Option<Duration>,
+}
+
+impl PauseOption {
+    /// What all managers of a prefix have alike, and which options say it.
+    pub(crate) fn terms(&self) -> Vec<(String, Duration)> {
+        let mut terms = vec![(format!("`{}`", self.name), self.span)];
+        if let Some(max_ttl) = self.max_ttl {
+            terms.push(("the lag of `failover_lag` and `replicas`".to_owned(), self.lag));
+            terms.push(("`max_ttl`".to_owned(), max_ttl));
+        }
+        terms
+    }
 }
 
 /// Not shown.
@@ -201,8 +215,8 @@ impl RedisConfig {
     /// still holds, although the restart has lost it. All managers of the prefix need the same; not with
     /// a [`format`](Self::format), as other libraries do not pause.
     pub fn pause_after_restart(mut self, pause: Duration) -> Self {
-        let option = PauseOption { name: "pause_after_restart", span: pause, lag: Duration::ZERO };
-        self.pause = (!pause.is_zero()).then_some(option);
+        let (name, lag) = ("pause_after_restart", Duration::ZERO);
+        self.pause = (!pause.is_zero()).then_some(PauseOption { name, span: pause, lag, max_ttl: None });
         self
     }
 

@@ -132,13 +132,14 @@ impl SentinelConfig {
     }
 
     /// The longest ttl of any lock of the prefix; a longer one is refused before any request. Default 60 s, whatever the
-    /// manager's ttl is.
+    /// manager's ttl is. All managers of the prefix need the same, unless there is no pause.
     pub fn max_ttl(mut self, ttl: Duration) -> Self {
         self.max_ttl = ttl;
         self
     }
 
     /// For how long a primary that was replaced may still take writes: the `min-replicas-max-lag` of the servers. Default 10 s.
+    /// All managers of the prefix need the same, unless there is no pause.
     pub fn failover_lag(mut self, lag: Duration) -> Self {
         self.failover_lag = lag;
         self
@@ -287,7 +288,8 @@ impl SentinelConfig {
         let span = self.pause.unwrap_or_else(default);
         // Where all replicas confirm what is granted, a primary that was replaced grants nothing.
         let lag = if self.replicas.is_some() { Duration::ZERO } else { self.failover_lag + MARGIN };
-        (!span.is_zero()).then_some(PauseOption { name: "pause_after_failover", span, lag })
+        let (name, max_ttl) = ("pause_after_failover", Some(self.max_ttl));
+        (!span.is_zero()).then_some(PauseOption { name, span, lag, max_ttl })
     }
 }
 

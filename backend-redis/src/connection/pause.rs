@@ -32,18 +32,16 @@ impl Pause {
     /// # Errors
     ///
     /// As `failed` says, `Unavailable` for a replica among it; `Denied` without a right; `InvalidOption` if the other managers
-    /// have another pause; `Unsupported` for a server that hides its reign.
+    /// have other terms; `Unsupported` for a server that hides its reign.
     pub(super) async fn ask(
         &self,
         connection: &Connection,
         give_up_at: Moment,
         failed: fn(RedisError) -> Error,
     ) -> Result<ReignTimes> {
-        let PauseOption { name, span, lag } = self.option;
-        let lagging = if lag.is_zero() { String::new() } else { format!("/{}", millis(lag)) };
-        let ours = format!("{}{lagging}", millis(span));
+        let PauseOption { name, span, lag, .. } = self.option;
         let mut call = ADMIT.call(&[&self.key]);
-        call.arg(&ours);
+        call.arg(written(&self.option));
         let answer = connection.run(&call, give_up_at, false).await;
         let answer = answer.map_err(|error| error.with_effect(Effect::NotApplied))?;
         let answer = answer.map_err(failed).map_err(|error| match error.kind() {
@@ -55,13 +53,11 @@ impl Pause {
                 let after = |span| since.saturating_add(millis(span).saturating_mul(1000));
                 Ok(ReignTimes { paused_until: after(span), lag_until: after(lag) })
             }
-            Admission::OtherPause(theirs) => {
-                let key = &self.key;
+            Admission::OtherTerms(theirs) => {
+                let (key, difference) = (&self.key, difference(&self.option, &theirs));
                 Err(Error::invalid_option(format!(
-                    "`{name}` {} is invalid: expected {}, as the other managers of the prefix have. To change the \
-                     pause, stop all managers and delete the key {key:?}",
-                    shown(&ours),
-                    shown(&theirs)
+                    "{difference}, as the other managers of the prefix have. To change that, stop all managers and \
+                     delete the key {key:?}"
                 )))
             }
             Admission::Unnamed => {
@@ -74,14 +70,27 @@ impl Pause {
     }
 }
 
-/// A pause as an option says it, and the lag that it covers.
-fn shown(pause: &str) -> String {
-    let span = |millis: &str| {
-        millis.parse().map_or_else(|_| format!("{millis:?}"), |ms| format!("{:?}", Duration::from_millis(ms)))
-    };
-    match pause.split_once('/') {
-        Some((pause, lag)) => format!("{} with a lag of {}", span(pause), span(lag)),
-        None => span(pause),
+/// The terms as the script notes them: in milliseconds, one behind the other.
+fn written(option: &PauseOption) -> String {
+    option.terms().iter().map(|(_, span)| millis(*span).to_string()).collect::<Vec<_>>().join("/")
+}
+
+/// The first of our terms that differs from what the others have noted.
+fn difference(option: &PauseOption, noted: &str) -> String {
+    let ours = option.terms();
+    let theirs: Option<Vec<u64>> = noted.split('/').map(|millis| millis.parse().ok()).collect();
+    let first = theirs
+        .filter(|theirs| theirs.len() == ours.len())
+        .and_then(|theirs| ours.iter().zip(theirs).find(|((_, ours), theirs)| millis(*ours) != *theirs));
+    match first {
+        Some(((name, ours), theirs)) => {
+            format!("{name} {ours:?} is invalid: expected {:?}", Duration::from_millis(theirs))
+        }
+        // With sentinels there are more terms.
+        None => {
+            let (name, ours) = &ours[0];
+            format!("{name} {ours:?} is invalid: expected the terms {noted:?}, in milliseconds")
+        }
     }
 }
 

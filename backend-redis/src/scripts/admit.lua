@@ -2,10 +2,10 @@
 -- that is to its process since it was promoted last. It also begins anew where a primary has a new replication id because it
 -- had no replica for `repl-backlog-ttl`.
 --
--- KEYS  origin: "RUN REPLID SINCE PAUSE", of the reign that this was written in
--- ARGV  the pause in milliseconds, with "/LAG" behind it if a replaced primary may go on for so long
--- Reply: {1, since when, in microseconds}; {0, pause} if the other managers have another one; {2} if the server does not tell
--- its reign
+-- KEYS  origin: "RUN REPLID SINCE TERMS", of the reign that this was written in
+-- ARGV  the terms that all managers have alike: the pause in milliseconds, and with sentinels "/LAG/MAX_TTL" behind it
+-- Reply: {1, since when, in microseconds}; {0, terms} if the other managers have others; {2} if the server does not tell its
+-- reign
 
 local info = redis.call('INFO', 'server', 'replication')
 -- It may be promoted in a moment, whatever its data are.
@@ -17,9 +17,9 @@ if not (run and replid) then
   return { 2 }
 end
 local reign = run .. ' ' .. replid
-local known, since, pause = string.match(redis.call('GET', KEYS[1]) or '', '^(%x+ %x+) (%d+) (%S+)$')
-if known and pause ~= ARGV[1] then
-  return { 0, pause }
+local known, since, terms = string.match(redis.call('GET', KEYS[1]) or '', '^(%x+ %x+) (%d+) (%S+)$')
+if known and terms ~= ARGV[1] then
+  return { 0, terms }
 end
 local now = clock()
 -- A clock that was set back is not waited for.

@@ -307,8 +307,8 @@ fn each_of<T>(
 pub(crate) enum Admission {
     /// The reign of the server is known since then, in microseconds of the server's clock.
     Since(u64),
-    /// The other managers have another pause: as the first argument of the script.
-    OtherPause(String),
+    /// The other managers have other terms: as the first argument of the script.
+    OtherTerms(String),
     /// The server does not tell its reign.
     Unnamed,
 }
@@ -317,7 +317,7 @@ pub(crate) enum Admission {
 pub(crate) fn admission(value: &Value) -> Result<Admission> {
     match parts(value) {
         [Value::Int(1), since] => number(since).map(Admission::Since),
-        [Value::Int(0), pause] => text(pause).map(|pause| Admission::OtherPause(pause.to_owned())),
+        [Value::Int(0), terms] => text(terms).map(|terms| Admission::OtherTerms(terms.to_owned())),
         [Value::Int(2)] => Some(Admission::Unnamed),
         _ => None,
     }

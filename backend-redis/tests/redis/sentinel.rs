@@ -16,10 +16,10 @@ use crate::fixture::{
     BOUND, KEY, LONG, NAME, TTL, assert_lost, command, eventually, exists, hold, now, ok, open_for, pass,
     server, start, trials,
 };
-use crate::pause::{assert_busy, over, over_as};
+use crate::pause::{assert_busy, over_as};
 
 trials![
-    stale_sentinel_is_not_believed,
+    stale_sentinels_are_not_believed,
     wrong_names_and_passwords_are_refused,
     unreplicated_hold_is_doubled_without_the_pause = || unreplicated(false),
     unreplicated_hold_is_not_doubled_in_the_pause = || unreplicated(true),
@@ -35,8 +35,8 @@ trials![
 const MAX_TTL: Duration = Duration::from_secs(3);
 const LAG: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_secs(6);
-/// With the lag, and the two seconds that servers take longer.
-const NOTED: &str = "6000/3000";
+/// With the lag, and the two seconds that servers take longer, and the longest lease.
+const NOTED: &str = "6000/3000/3000";
 
 const DOWN_AFTER: Duration = Duration::from_millis(500);
 
@@ -60,18 +60,20 @@ async fn refusal(config: SentinelConfig) -> Error {
     refused
 }
 
-/// A sentinel that is cut off names the primary of before, which still serves; the others have the larger epoch.
-async fn stale_sentinel_is_not_believed() {
+/// Sentinels that were cut off name the primary of before, which still serves. As many others have the larger epoch.
+async fn stale_sentinels_are_not_believed() {
     let primary = server().await;
     let between = Proxy::start(primary.addr()).unwrap();
-    let stale = Sentinels::start(between.addr(), 0, 1, DOWN_AFTER).await.unwrap();
+    let stale = Sentinels::start(between.addr(), 0, 2, DOWN_AFTER).await.unwrap();
     between.set_both(Mode::Blackhole).await;
     let replica = replica_of(&primary).await;
     let sentinels = watched(primary.addr(), 1).await;
     sentinels.fail_over(primary.addr()).await.unwrap();
 
-    let named = stale.addrs().into_iter().chain(sentinels.addrs()).map(|sentinel| sentinel.to_string());
-    let locks = open_for(of(named).pause_after_failover(Duration::ZERO), TTL).await;
+    let named = stale.addrs().into_iter().chain(sentinels.addrs().into_iter().take(2));
+    let named = named.map(|sentinel| sentinel.to_string());
+    // So long that all answer in time.
+    let locks = open_for(of(named).max_ttl(LONG).pause_after_failover(Duration::ZERO), LONG).await;
     hold(&locks).await.release().await.unwrap();
     let counter = command(&replica, &["EXISTS", &format!("{KEY}:n")]).await;
     assert_eq!(counter.integer(), Some(1), "it was granted by the server that was promoted");
@@ -99,8 +101,14 @@ async fn wrong_names_and_passwords_are_refused() {
     let locks = open_for(config(&sentinels), TTL).await;
     let longer = locks.lock(NAME).unwrap().ttl(2 * MAX_TTL).try_acquire().await.unwrap_err();
     assert!(longer.to_string().contains("max_ttl"), "{longer}");
-    let alone = refusal(config(&sentinels).pause_after_failover(PAUSE * 2)).await;
-    assert!(alone.to_string().contains("`pause_after_failover`"), "{alone}");
+    for (alone, words) in [
+        (config(&sentinels).pause_after_failover(PAUSE * 2), "`pause_after_failover` 12s"),
+        (config(&sentinels).failover_lag(LAG / 2).pause_after_failover(PAUSE), "`failover_lag`"),
+        (config(&sentinels).max_ttl(MAX_TTL - LAG).pause_after_failover(PAUSE), "`max_ttl` 2s"),
+    ] {
+        let refused = refusal(alone).await;
+        assert!(refused.to_string().contains(words), "{words}: {refused}");
+    }
 
     for sentinel in 0..3 {
         sentinels.command(sentinel, &["ACL", "SETUSER", "default", ">sesame"]).await.unwrap();
@@ -277,9 +285,12 @@ async fn failovers_under_load_double_nothing() {
 async fn asserted_replicas_confirm_each_grant() {
     let primary = server().await;
     let replica = replica_of(&primary).await;
-    over(&primary, "leasehold", PAUSE).await;
+    over_as(&primary, "leasehold", "6000/0/3000").await;
     let sentinels = watched(primary.addr(), 1).await;
-    let locks = open_for(config(&sentinels).replicas(1), MAX_TTL).await;
+    // The others know the first by another name, and it counts once all the same.
+    let mut named: Vec<_> = sentinels.addrs().iter().map(ToString::to_string).collect();
+    named[0] = named[0].replace("127.0.0.1", "localhost");
+    let locks = open_for(of(named).replicas(1), MAX_TTL).await;
     let guard = hold(&locks).await;
     assert!(exists(&replica, KEY).await);
     let findings = locks.diagnose().await.unwrap();

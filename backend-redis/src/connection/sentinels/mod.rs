@@ -4,6 +4,7 @@
 //! has a connection to one sentinel, which announces a fail-over, and asks one in turn every five seconds: the first may be on
 //! the wrong side of a cut. News only leads to another survey, so that no single sentinel ends a connection.
 
+mod roster;
 mod survey;
 
 use std::fmt;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::future::{BoxFuture, join, join3};
+use futures_util::future::{BoxFuture, join3};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use leasehold_core::backend::{Backoff, Finding, Severity};
@@ -23,6 +24,7 @@ use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisError, Value};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
+use self::roster::{Acquaintance, Roster};
 use self::survey::{Report, Survey};
 use super::client::Client;
 use super::whereabouts::{Whereabouts, logging_in};
@@ -49,8 +51,7 @@ pub(crate) struct Watched {
 pub(crate) struct Sentinels {
     env: Env,
     watched: Watched,
-    /// Sentinels that others have named.
-    learned: Mutex<Vec<Address>>,
+    roster: Mutex<Roster<Address>>,
     /// The largest epoch of all answers. One survey at a time, so that none believes an earlier epoch than another.
     epoch: tokio::sync::Mutex<Option<u64>>,
     primary: watch::Sender<Option<Address>>,
@@ -68,8 +69,8 @@ impl Sentinels {
     pub(crate) fn start(env: Env, watched: Watched, closed: CancellationToken) -> Arc<Self> {
         let sentinels = Arc::new(Self {
             env: env.clone(),
+            roster: Mutex::new(Roster::new(watched.sentinels.clone())),
             watched,
-            learned: Mutex::default(),
             epoch: tokio::sync::Mutex::default(),
             primary: watch::Sender::new(None),
             doubted: Arc::default(),
@@ -105,11 +106,8 @@ impl Sentinels {
         Ok(primary)
     }
 
-    /// Those that were named, and those that these know.
     fn all(&self) -> Vec<Address> {
-        let mut all = self.watched.sentinels.clone();
-        all.extend(self.learned.lock().iter().cloned());
-        all
+        self.roster.lock().all()
     }
 
     /// What one sentinel says of the primary. The other sentinels that it knows are asked, too, from the next survey on.
@@ -129,14 +127,15 @@ impl Sentinels {
 
     async fn ask_unbounded(&self, sentinel: &Address) -> Result<Report<Address>> {
         let (connection, driver) = self.connect(sentinel, AsyncConnectionConfig::new()).await?;
-        let question = |what: &str| {
+        let name = Some(&*self.watched.name);
+        let question = |what: &str, name: Option<&str>| {
             let (mut connection, mut question) = (connection.clone(), redis::cmd("SENTINEL"));
-            question.arg(what).arg(&self.watched.name);
+            question.arg(what).arg(name);
             async move { connection.send_packed_command(&question).await.and_then(Value::extract_error) }
         };
-        let (master, others) = tokio::select! {
+        let (master, others, id) = tokio::select! {
             biased;
-            answers = join(question("MASTER"), question("SENTINELS")) => answers,
+            answers = join3(question("MASTER", name), question("SENTINELS", name), question("MYID", None)) => answers,
             () = driver => return Err(refused(broken())),
         };
         match master {
@@ -149,20 +148,15 @@ impl Sentinels {
                     .address_of(&master)
                     .zip(field(&master, "config-epoch").and_then(number))
                     .ok_or_else(|| error::unexpected("of a sentinel"))?;
+                // Both need rights, and are not needed to find the primary.
+                let id = id.ok().as_ref().and_then(text).map(str::to_owned);
                 if let Ok(others) = others {
-                    self.learn(parts(&others).iter().filter_map(|other| self.address_of(other)));
+                    let other =
+                        |entry| Some((self.address_of(entry)?, text(field(entry, "runid")?)?.to_owned()));
+                    let others = parts(&others).iter().filter_map(other).collect();
+                    self.roster.lock().learn(sentinel, Acquaintance { id: id.clone(), others });
                 }
-                Ok(Report::Primary(primary, epoch))
-            }
-        }
-    }
-
-    fn learn(&self, others: impl Iterator<Item = Address>) {
-        let mut learned = self.learned.lock();
-        for other in others {
-            let is_known = self.watched.sentinels.contains(&other) || learned.contains(&other);
-            if !is_known && learned.len() < MOST_LEARNED {
-                learned.push(other);
+                Ok(Report::Primary(primary, epoch, id))
             }
         }
     }
@@ -238,7 +232,7 @@ impl Sentinels {
             let sentinels = self.all();
             let give_up_at = self.env.now() + EVERY;
             let report = self.ask(&sentinels[turn % sentinels.len()], give_up_at).await;
-            if let Report::Primary(primary, _) = report
+            if let Report::Primary(primary, ..) = report
                 && self.primary.borrow().as_ref() != Some(&primary)
             {
                 self.doubt();
@@ -286,11 +280,12 @@ impl Whereabouts for Sentinels {
         let sentinels = self.all();
         let mut answers: FuturesUnordered<_> =
             sentinels.iter().map(|sentinel| self.ask(sentinel, give_up_at)).collect();
-        let (mut agree, asked, primary) = (0, sentinels.len(), self.primary.borrow().clone());
+        let mut survey = Survey::new(sentinels.len(), None);
         while let Some(report) = answers.next().await {
-            agree +=
-                usize::from(matches!(report, Report::Primary(named, _) if Some(&named) == primary.as_ref()));
+            survey.add(report);
         }
+        let agree = self.primary.borrow().as_ref().map_or(0, |primary| survey.voices_for(primary));
+        let asked = survey.asked;
         let (severity, rule) = match asked {
             ..3 => (Severity::Warning, ": fewer than three cannot survive the loss of one"),
             _ if 2 * agree <= asked => (Severity::Warning, ": without a majority no replica is promoted"),
@@ -335,6 +330,3 @@ const EVERY: Duration = Duration::from_secs(5);
 
 /// The first pause after a sentinel that is not there.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-
-/// More would be a mistake, or made up.
-const MOST_LEARNED: usize = 16;

@@ -7,6 +7,8 @@
 //! - **redis.survey-1** A primary is believed only with the largest epoch that any answer had, in this survey and in those
 //!   before.
 //! - **redis.survey-2** A primary that a single sentinel names is believed only if no other one answers otherwise.
+//! - **redis.survey-3** A sentinel that is asked at two addresses counts once, if it may tell its id. Answers that differ count
+//!   each: the id may be made up, to silence another sentinel.
 //!
 //! Not promised: that the primary is the only one. A sentinel does not say to which other it gave its vote.
 
@@ -15,8 +17,8 @@ use leasehold_core::{Error, ErrorKind};
 /// The answer of one sentinel.
 #[derive(Clone, Debug)]
 pub(super) enum Report<A> {
-    /// The primary's address, and the epoch of that configuration.
-    Primary(A, u64),
+    /// The primary's address, the epoch of that configuration, and the id of the sentinel, if it may be read.
+    Primary(A, u64, Option<String>),
     /// The sentinel watches no primary of that name.
     NoSuchName,
     /// Why there is no answer, or none that can be read; `Denied` without a right.
@@ -26,8 +28,8 @@ pub(super) enum Report<A> {
 /// The answers so far.
 #[derive(Debug)]
 pub(super) struct Survey<A> {
-    /// How many were asked.
-    asked: usize,
+    /// How many were asked, as far as is known: some may be one.
+    pub(super) asked: usize,
     reports: Vec<Report<A>>,
     /// The largest epoch of all answers, those to earlier surveys included.
     pub(super) epoch: Option<u64>,
@@ -40,10 +42,24 @@ impl<A: Clone + PartialEq> Survey<A> {
     }
 
     pub(super) fn add(&mut self, report: Report<A>) {
-        if let Report::Primary(_, epoch) = report {
-            self.epoch = self.epoch.max(Some(epoch));
+        if let Report::Primary(address, epoch, id) = &report {
+            self.epoch = self.epoch.max(Some(*epoch));
+            let is_same = |other: &Report<A>| {
+                matches!(other, Report::Primary(named, of, by) if (named, of, by) == (address, epoch, id))
+            };
+            // redis.survey-3
+            if id.is_some() && self.reports.iter().any(is_same) {
+                self.asked -= 1;
+                return;
+            }
         }
         self.reports.push(report);
+    }
+
+    /// How many sentinels name `primary`.
+    pub(super) fn voices_for(&self, primary: &A) -> usize {
+        let names = |report: &&Report<A>| matches!(report, Report::Primary(named, ..) if named == primary);
+        self.reports.iter().filter(names).count()
     }
 
     /// The primary, if answers to come are not waited for: a majority of all that were asked agree.
@@ -102,7 +118,7 @@ impl<A: Clone + PartialEq> Survey<A> {
     fn latest(&self) -> Option<(&A, usize, usize)> {
         let of_epoch = || {
             self.reports.iter().filter_map(|report| match report {
-                Report::Primary(address, epoch) if Some(*epoch) == self.epoch => Some(address),
+                Report::Primary(address, epoch, _) if Some(*epoch) == self.epoch => Some(address),
                 _ => None,
             })
         };
@@ -120,8 +136,8 @@ fn unavailable(name: &str, cause: &str) -> Error {
 mod tests {
     use super::*;
 
-    /// The survey of `asked` sentinels after `answers`: a name and its epoch, `?` for an unknown name, `!` for a refusal, and `-`
-    /// for silence.
+    /// The survey of `asked` sentinels after `answers`: a name and its epoch, with `=` the id of the sentinel, `?` for an unknown
+    /// name, `!` for a refusal, and `-` for silence.
     fn survey(asked: usize, seen: Option<u64>, answers: &str) -> Survey<char> {
         let mut survey = Survey::new(asked, seen);
         let failed = |kind| Report::Failed(Error::not_applied(kind, "refused"));
@@ -131,7 +147,11 @@ mod tests {
                 '?' => Report::NoSuchName,
                 '!' => failed(ErrorKind::Denied),
                 '-' => failed(ErrorKind::Unavailable),
-                address => Report::Primary(address, epoch.parse().unwrap()),
+                address => {
+                    let (epoch, id) =
+                        epoch.split_once('=').map_or((epoch, None), |(epoch, id)| (epoch, Some(id)));
+                    Report::Primary(address, epoch.parse().unwrap(), id.map(str::to_owned))
+                }
             });
         }
         survey
@@ -161,6 +181,10 @@ mod tests {
             (None, "! ? -", Err(Denied)),
             (None, "- -", Err(Unavailable)),
             (None, "", Err(Unavailable)),
+            // One sentinel counts once.
+            (None, "a0=1 a0=1 b0=2", Err(Unavailable)),
+            (None, "a0=1 a0=1 b0=2 b0=3", Ok('b')),
+            (None, "a0=1 b0=1 -", Err(Unavailable)),
         ] {
             let concluded = survey(5, seen, answers).concluded("main");
             assert_eq!(concluded.as_ref().map_err(Error::kind), believed.as_ref(), "{seen:?} {answers}");
@@ -176,6 +200,8 @@ mod tests {
             (None, "a1 b2 b2", None),
             (None, "a1 a1 a1 b2", None),
             (Some(2), "a1 a1 a1", None),
+            (None, "a1=1 a1=1 a1=2", None),
+            (None, "a1=1 a1=1 a1=2 a1=3", Some('a')),
         ] {
             assert_eq!(survey(5, seen, answers).settled(), settled, "{seen:?} {answers}");
         }
