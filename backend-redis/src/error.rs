@@ -204,8 +204,10 @@ fn of_server(code: &str, detail: &str) -> (ErrorKind, Effect, &'static str) {
         "ERR" if detail.contains("max number of clients") => {
             (Unavailable, NotApplied, "the server is at its limit of clients (maxclients)")
         }
-        // It is sent behind the request that it waits for, which may have been carried out.
+        // These are sent behind the request that they wait for, which may have been carried out.
         "ERR" if detail.contains(WAIT_ON_A_REPLICA) => (Unavailable, Unknown, A_REPLICA),
+        "ERR" if detail.contains("unknown command 'WAITAOF'") => (Unsupported, Unknown, NO_WAITAOF),
+        "ERR" if detail.contains("appendonly is disabled") => (Unsupported, Unknown, NO_AOF),
         "ERR" if detail.contains("DB index") || detail.contains("refused to switch database") => {
             (InvalidOption, NotApplied, "the server has no database with this number")
         }
@@ -238,7 +240,10 @@ const NO_SCRIPTS: &str = "the server does not have the scripts, and the user may
                           them with `leasehold redis-scripts`";
 const NO_RIGHT_IN_A_SCRIPT: [&str; 3] =
     ["ACL failure in script", "The user executing the script can't", "can't access at least one of the keys"];
-const WAIT_ON_A_REPLICA: &str = "WAIT cannot be used with replica";
+/// Of `WAIT` and `WAITAOF`.
+const WAIT_ON_A_REPLICA: &str = "cannot be used with replica instances";
+const NO_WAITAOF: &str = "the server has no WAITAOF: `wait_aof` needs Redis 7.2 or later, or Valkey";
+const NO_AOF: &str = "the server writes no append-only file: `wait_aof` needs appendonly yes";
 const TOO_OLD: &str = "the server does not speak RESP3: Redis 7.0 or later is needed";
 
 #[cfg(test)]
@@ -281,6 +286,13 @@ mod tests {
             ("NOPROTO unsupported protocol version", Unsupported, NotApplied),
             ("ERR max number of clients reached", Unavailable, NotApplied),
             ("ERR WAIT cannot be used with replica instances.", Unavailable, Unknown),
+            ("ERR WAITAOF cannot be used with replica instances.", Unavailable, Unknown),
+            ("ERR unknown command 'WAITAOF', with args beginning with: '1' '0'", Unsupported, Unknown),
+            (
+                "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.",
+                Unsupported,
+                Unknown,
+            ),
             ("ERR DB index is out of range", InvalidOption, NotApplied),
             ("ERR This instance has cluster support disabled", Unsupported, NotApplied),
             ("ERR Script attempted to access a non local key in a cluster node", Unavailable, Unknown),

@@ -47,12 +47,17 @@ impl Session {
         let answers = connected.ask_all(&questions(), give_up_at).await?;
         let now = self.env.wall_time();
         let mut findings =
-            findings(&answers, now, self.fleet.home().is_deaf(), self.fleet.replicas(), self.pause);
+            findings(&answers, now, self.fleet.home().is_deaf(), self.fleet.copies().replicas, self.pause);
         if let Some(failover) = &self.failover {
             let promise = self.diagnose_failover(failover, answers.first(), connected, give_up_at).await?;
             findings.retain(|finding| finding.subject != "replication");
             findings.push(about("fail-over", promise));
             findings.extend(self.whereabouts.diagnose(give_up_at).await);
+        }
+        if self.fleet.copies().disk {
+            let answers = connected.ask_all(&["appendonly", "appendfsync"].map(config), give_up_at).await?;
+            findings.retain(|finding| finding.subject != "persistence");
+            findings.push(about("disk", of_disk(&answers)));
         }
         findings.push(about("timeout", of_timeout(answers.get(3), self.env.timing().ttl / 3)));
         let of_pause = |pause| about("restart", of_pause(pause, connected.paused_until(), answers.get(2)));
@@ -171,6 +176,23 @@ fn of_persistence(info: &Info<'_>, pause: Option<PauseOption>) -> Said {
             "the append-only file is off: a crash loses locks before their leases end, so two clients may \
              hold one lock; set appendonly yes or pause_after_restart, or protect the resource with fencing \
              tokens",
+        ),
+    }
+}
+
+/// Whether grants come to the disk that they wait for, by the settings of the append-only file.
+fn of_disk(answers: &[Value]) -> Said {
+    let told = |at: usize| answers.get(at).and_then(setting);
+    match (told(0), told(1)) {
+        (Some("yes"), Some("always" | "everysec")) => {
+            ok("each grant is on the disk of the server before it counts")
+        }
+        (Some(_), Some(_)) => broken(
+            "no lock can be granted: wait_aof=1 needs appendonly yes, and appendfsync everysec or always",
+        ),
+        _ => warning(
+            "cannot check the append-only file: the user lacks the right for CONFIG GET; make sure that \
+             appendonly is yes, and appendfsync everysec or always",
         ),
     }
 }
@@ -311,6 +333,15 @@ mod tests {
     fn timeout_below_renewals_is_a_warning() {
         let of = |seconds| of_timeout(Some(&option("timeout", seconds)), Duration::from_secs(5)).0;
         assert_eq!(["0", "5", "6"].map(of), [Severity::Ok, Severity::Warning, Severity::Ok]);
+    }
+
+    /// A disk that is never written to confirms nothing.
+    #[test]
+    fn disk_that_confirms_nothing_is_broken() {
+        let of = |on, sync| of_disk(&[option("appendonly", on), option("appendfsync", sync)]).0;
+        assert_eq!([of("yes", "everysec"), of("yes", "always")], [Severity::Ok; 2]);
+        assert_eq!([of("no", "everysec"), of("yes", "no")], [Severity::Broken; 2]);
+        assert_eq!(of_disk(&[Value::Nil, Value::Nil]).0, Severity::Warning);
     }
 
     fn time(seconds: i64) -> Value {

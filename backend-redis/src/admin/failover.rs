@@ -3,24 +3,36 @@
 use std::time::Duration;
 
 use leasehold_core::clock::Moment;
-use leasehold_core::{Error, ErrorKind, Result};
+use leasehold_core::{Effect, Error, ErrorKind, Result};
 use redis::Value;
 
 use super::diagnosis::{Info, Said, broken, config, ok, setting, warning};
 use crate::config::Failover;
-use crate::connection::Connected;
+use crate::connection::{Connected, Copies};
 use crate::scripts::text;
 use crate::session::Session;
 
 impl Session {
-    /// Refuses a primary with more replicas than are asserted: one of them that confirms nothing may be promoted.
+    /// Refuses a server that cannot say what is on its disk, where that counts; and a primary with more replicas than are
+    /// asserted: one of them that confirms nothing may be promoted.
     ///
     /// # Errors
     ///
-    /// `InvalidOption` with more of them; not applied, as of a request.
-    pub(crate) async fn has_as_many_replicas(&self, give_up_at: Moment) -> Result<()> {
-        let Some(asserted) = self.failover.and_then(|failover| failover.replicas) else { return Ok(()) };
+    /// `Unsupported` for such a server; `InvalidOption` with more replicas; not applied, as of a request.
+    pub(crate) async fn can_confirm(&self, give_up_at: Moment) -> Result<()> {
+        let (disk, asserted) =
+            (self.fleet.copies().disk, self.failover.and_then(|failover| failover.replicas));
+        if !disk && asserted.is_none() {
+            return Ok(());
+        }
         let connected = self.fleet.home().connected(give_up_at).await?;
+        if disk {
+            // Whatever is on the disk by then.
+            let asked = Copies { replicas: 0, disk: true }.wait(Duration::ZERO);
+            let answer = connected.ask(&asked, give_up_at).await;
+            answer.map_err(|error| error.with_effect(Effect::NotApplied))?;
+        }
+        let Some(asserted) = asserted else { return Ok(()) };
         let answer = connected.ask(redis::cmd("INFO").arg("replication"), give_up_at).await?;
         match text(&answer).map(Info).as_ref().and_then(Info::replicas) {
             Some(replicas) if replicas > asserted => Err(Error::invalid_option(format!(
@@ -46,7 +58,7 @@ impl Session {
         let Some(replicas) = info.and_then(text).map(Info).as_ref().and_then(Info::replicas) else {
             return Ok(warning("cannot check the replicas: the user lacks the right for INFO"));
         };
-        let waits = self.fleet.replicas();
+        let waits = self.fleet.copies().replicas;
         let writes = number(0).zip(number(1));
         Ok(of_failover(failover, self.pause.is_some(), replicas, waits, writes))
     }

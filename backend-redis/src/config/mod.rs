@@ -20,11 +20,11 @@ pub(crate) use self::login::Login;
 pub use self::sentinel::SentinelConfig;
 pub(crate) use self::sentinel::{Failover, MapAddress};
 
-use crate::connection::{Client, Fixed, Whereabouts};
+use crate::connection::{Client, Copies, Fixed, Whereabouts};
 use crate::keys::Keys;
 
 /// The configuration of the Redis store,
-/// `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB][?prefix=P&wait_replicas=N&format=F&pause_after_restart=D]`.
+/// `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB][?prefix=P&wait_replicas=N&wait_aof=1&format=F&pause_after_restart=D]`.
 ///
 /// `rediss://` is the same over TLS, with the options `ca`, `cert` and `key` (PEM files);
 /// `redis+unix:///SOCKET?db=N` goes through a Unix socket. `Debug` shows no secret.
@@ -41,7 +41,8 @@ pub struct RedisConfig {
     pub(crate) prefix: String,
     /// How locks are shared with other libraries, if they are.
     pub(crate) format: Option<Format>,
-    pub(crate) wait_replicas: u32,
+    wait_replicas: u32,
+    wait_aof: bool,
     /// Whether a server that may have forgotten holders grants nothing at first.
     pub(crate) pause: Option<PauseOption>,
     message_key: Option<Password>,
@@ -133,6 +134,7 @@ impl RedisConfig {
             prefix: Self::DEFAULT_PREFIX.to_owned(),
             format: None,
             wait_replicas: 0,
+            wait_aof: false,
             pause: None,
             message_key: None,
         }
@@ -208,6 +210,17 @@ impl RedisConfig {
         self
     }
 
+    /// Whether a grant or a renewal counts only when the server has it on its disk, and with
+    /// [`wait_replicas`](Self::wait_replicas) these have it on theirs. Default false.
+    ///
+    /// It needs Redis 7.2 or later, or Valkey, with `appendonly yes`; opening fails as
+    /// [`Unsupported`](leasehold_core::ErrorKind::Unsupported) otherwise. Then a server that was killed, or has lost its power, and
+    /// comes up with its data has forgotten no lock. With `appendfsync everysec` a grant takes up to a second.
+    pub fn wait_aof(mut self, wait: bool) -> Self {
+        self.wait_aof = wait;
+        self
+    }
+
     /// For how long free locks are not granted after a server restart. The pause begins when the first manager connects to
     /// a server that has restarted, was promoted or is new. Default zero: no pause.
     ///
@@ -254,6 +267,14 @@ impl RedisConfig {
     fn with_options_of(mut self, url: &mut StoreUrl) -> Result<Self> {
         self.format = Format::take_from(url)?;
         self.wait_replicas = url.take_parsed("wait_replicas", "a number of replicas")?.unwrap_or_default();
+        self.wait_aof = match url.take_parsed::<u8>("wait_aof", WAIT_AOF)?.unwrap_or_default() {
+            disks @ 0..=1 => disks == 1,
+            other => {
+                return Err(Error::invalid_option(format!(
+                    "wait_aof={other} is invalid: expected {WAIT_AOF}"
+                )));
+            }
+        };
         Ok(self.pause_after_restart(url.take_duration("pause_after_restart")?.unwrap_or_default()))
     }
 
@@ -380,9 +401,14 @@ impl RedisConfig {
         format!("{}/{}/{}", self.address(), self.database, self.prefix)
     }
 
-    /// Whether locks lie under the prefix, and no replica is waited for.
+    /// Whether locks lie under the prefix, and are in the memory of one server.
     pub(crate) fn is_plain(&self) -> bool {
-        self.format.is_none() && self.wait_replicas == 0
+        self.format.is_none() && self.copies() == Copies::NONE
+    }
+
+    /// Where a grant or a renewal has to be before it counts.
+    pub(crate) fn copies(&self) -> Copies {
+        Copies { replicas: self.wait_replicas, disk: self.wait_aof }
     }
 }
 
@@ -411,6 +437,9 @@ fn database_number(path: &str) -> Result<u32> {
         ))
     })
 }
+
+/// How many disks are waited for.
+const WAIT_AOF: &str = "0 or 1";
 
 /// Of a message key, in characters: too many to try all.
 const SHORTEST_KEY: usize = 16;

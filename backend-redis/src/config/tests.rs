@@ -17,6 +17,8 @@ fn a_url_says_everything() {
         config("rediss://bill:s@h/3?prefix=a+b&wait_replicas=2").unwrap(),
         host().tls(Tls::new()).credentials("bill", "s").database(3).prefix("a b").wait_replicas(2)
     );
+    assert_eq!(config("redis://h?wait_aof=1").unwrap(), host().wait_aof(true));
+    assert_eq!(config("redis://h?wait_aof=0").unwrap(), host());
     let pausing = host().pause_after_restart(Duration::from_secs(20));
     assert_eq!(config("redis://h?pause_after_restart=20s").unwrap(), pausing);
     assert_eq!(config("redis://h?pause_after_restart=0").unwrap(), host());
@@ -41,6 +43,7 @@ fn impossible_option_is_refused() {
         "redis://h?prefix=",
         "redis://h?prefix={a}",
         "redis://h?wait_replicas=-1",
+        "redis://h?wait_aof=2",
         "redis://h?pause_after_restart=soon",
         "redis://h?pause_after_restart=25h",
         "redis://h?pause_after_restart=0.0001",

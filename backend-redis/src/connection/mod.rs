@@ -45,7 +45,7 @@ use tokio_util::sync::CancellationToken;
 use crate::error;
 
 pub(crate) use self::client::Client;
-pub(crate) use self::confirming::{Confirming, too_few_replicas};
+pub(crate) use self::confirming::{Confirming, Copies, too_few_copies};
 use self::connected::Connection;
 pub(crate) use self::connected::{Connected, had_ended};
 pub(crate) use self::namespace::{Asks, Namespace, as_token_base, record, token_base};

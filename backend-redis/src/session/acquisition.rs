@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::{Kept, Session, outlives};
-use crate::connection::{had_ended, too_few_replicas};
+use crate::connection::{Copies, had_ended, too_few_copies};
 use crate::error;
 use crate::protocol::{Contender, ScriptReply, Step};
 use crate::scripts::{self, Reply, millis};
@@ -227,10 +227,10 @@ impl<'s> Acquisition<'s> {
         self.session.announce(&self.entry);
     }
 
-    /// The grant's deadline, once as many replicas as configured have it; `None` if it has ended meanwhile.
+    /// The grant's deadline, once it is wherever it has to be; `None` if it has ended meanwhile.
     async fn confirmed(&self, deadline: Deadline) -> Result<Option<Deadline>> {
         let session = self.session;
-        if session.fleet.replicas() == 0 {
+        if session.fleet.copies() == Copies::NONE {
             return Ok(Some(deadline));
         }
         session.refresh(&[Arc::clone(&self.entry)], session.give_up_at()).await?;
@@ -255,7 +255,7 @@ impl<'s> Acquisition<'s> {
     fn may_repeat(&self, error: &Error, give_up_at: Moment) -> bool {
         let was_lost = || error.effect() == Effect::Unknown || had_ended(error);
         let in_time = || was_lost() && self.session.env.now() < give_up_at;
-        *error.kind() == ErrorKind::Unavailable && !too_few_replicas(error) && (self.announced || in_time())
+        *error.kind() == ErrorKind::Unavailable && !too_few_copies(error) && (self.announced || in_time())
     }
 
     /// An attempt that was certainly not applied proves nothing about earlier ones.

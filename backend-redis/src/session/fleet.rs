@@ -11,7 +11,7 @@ use redis::{Cmd, Value};
 use super::shards::Shards;
 use crate::cluster::{HashSlot, NextServer, Redirect, Redirects};
 use crate::config::Address;
-use crate::connection::{Asks, Confirming, Connected, Link};
+use crate::connection::{Asks, Confirming, Connected, Copies, Link};
 use crate::error;
 use crate::protocol::Up;
 use crate::scripts::Call;
@@ -44,11 +44,13 @@ impl Fleet {
         }
     }
 
-    /// How many replicas confirm a grant or a renewal before it counts.
-    pub(crate) fn replicas(&self) -> u32 {
+    /// Where a grant or a renewal has to be before it counts.
+    pub(crate) fn copies(&self) -> Copies {
         match self {
-            Self::One { confirming, .. } => confirming.as_ref().map_or(0, |confirming| confirming.replicas),
-            Self::Shards(shards) => shards.replicas,
+            Self::One { confirming, .. } => {
+                confirming.as_ref().map_or(Copies::NONE, |confirming| confirming.copies)
+            }
+            Self::Shards(shards) => shards.copies,
         }
     }
 
@@ -93,11 +95,11 @@ impl Fleet {
         }
     }
 
-    /// Runs a script, and waits until as many replicas as configured have its writes; when it was sent, and the answer.
+    /// Runs a script, and waits until its writes are wherever they have to be; when it was sent, and the answer.
     ///
     /// # Errors
     ///
-    /// As the server's table; unknown with too few replicas.
+    /// As the server's table; unknown with too few copies.
     pub(crate) async fn run_confirmed(
         &self,
         env: &Env,

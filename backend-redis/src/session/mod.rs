@@ -48,7 +48,7 @@ use tokio_util::sync::CancellationToken;
 use self::fleet::Fleet;
 use self::foreign::Channels;
 use crate::config::{Failover, Format, PauseOption, RedisClusterConfig, RedisConfig, SentinelConfig};
-use crate::connection::{Confirming, Inbox, Link, LinkEvent, Namespace, Pause, Whereabouts};
+use crate::connection::{Confirming, Copies, Inbox, Link, LinkEvent, Namespace, Pause, Whereabouts};
 use crate::keys::{self, Keys};
 use crate::protocol::{Contender, Unanswered};
 use crate::scripts::{Call, FOREIGN, Inboxes, Naming, OWN, Script};
@@ -158,20 +158,19 @@ impl Session {
         let heard = Inbox { channel: format!("{channels}{inbox}"), hears: told, keys: admitted };
         let format = config.format.clone();
         let (fleet, other_key) = if let Servers::Cluster(cluster) = servers {
-            let opening =
-                Shards::open(&env, cluster.reach(&env)?, config.wait_replicas, heard, closed.clone());
+            let opening = Shards::open(&env, cluster.reach(&env)?, config.copies(), heard, closed.clone());
             let (shards, other_key) = opening.await?;
             (Fleet::Shards(shards), other_key)
         } else {
             let link = Arc::new(Link::new(env.clone(), Arc::clone(&whereabouts), Some(heard), asked(&keys)));
             let other_key = link.start(closed.clone()).await?;
-            let confirming = match config.wait_replicas {
-                0 => None,
-                replicas => {
+            let confirming = match config.copies() {
+                Copies::NONE => None,
+                copies => {
                     let second = Link::new(env.clone(), Arc::clone(&whereabouts), None, asked(&keys));
                     let second = Arc::new(second);
                     second.start(closed.clone()).await?;
-                    Some(Arc::new(Confirming::start(&env, second, replicas, closed.clone())))
+                    Some(Arc::new(Confirming::start(&env, second, copies, closed.clone())))
                 }
             };
             (Fleet::One { link, confirming }, other_key)
@@ -196,7 +195,7 @@ impl Session {
             deaf: AtomicBool::new(false),
             missed: Notify::new(),
         });
-        session.has_as_many_replicas(session.env.now() + session.env.timing().connect_timeout).await?;
+        session.can_confirm(session.env.now() + session.env.timing().connect_timeout).await?;
         if failover.is_some() && session.format.is_some() {
             let said = "locks of other libraries do not pause: a fail-over may grant a lock that is held";
             session.events.tell(StoreEvent::Condition(said.into()));

@@ -12,6 +12,7 @@ use leasehold_core::{ErrorKind, LostReason, Result};
 
 use super::{Kept, Session};
 use crate::cluster::HashSlot;
+use crate::connection::Copies;
 use crate::protocol::{ScriptReply, Verdict};
 use crate::scripts::{self, Reply, millis};
 
@@ -82,8 +83,9 @@ impl Session {
         let (sent_at, value) = self.run_confirmed(&self.told(call), give_up_at).await?;
         let replies = scripts::replies(&value, entries.len(), self.naming())?;
         let now = self.env.now();
-        // It may be as old as its request where it comes with the replicas' answer.
-        let age = if self.fleet.replicas() > 0 { now.since(sent_at) } else { Duration::ZERO };
+        // It may be as old as its request where it comes with a confirmation.
+        let waits = self.fleet.copies() != Copies::NONE;
+        let age = if waits { now.since(sent_at) } else { Duration::ZERO };
         let apply = |(entry, Reply { answer, holder }): (&Arc<Kept>, Reply)| {
             // A foreign holder that came past the queue, and is new here.
             if let Some(holder) = holder.filter(|holder| holder.foreign) {

@@ -33,7 +33,7 @@ use super::fleet::{Hop, Route, SlotRoute};
 use crate::cluster::{HashSlot, Redirects, SlotMap};
 use crate::config::{Address, Login};
 use crate::connection::{
-    Asks, Client, Confirming, Connected, Fixed, Hears, Inbox, Link, LinkEvent, Whereabouts,
+    Asks, Client, Confirming, Connected, Copies, Fixed, Hears, Inbox, Link, LinkEvent, Whereabouts,
 };
 use crate::error;
 
@@ -41,7 +41,7 @@ use crate::error;
 pub(crate) struct Shards {
     pub(super) env: Env,
     reach: Reach,
-    pub(super) replicas: u32,
+    pub(super) copies: Copies,
     map: watch::Sender<SlotMap>,
     links: Mutex<HashMap<Address, ShardLink>>,
     home: OnceLock<Arc<Link>>,
@@ -84,14 +84,14 @@ impl Shards {
     pub(crate) async fn open(
         env: &Env,
         reach: Reach,
-        replicas: u32,
+        copies: Copies,
         inbox: Inbox,
         closed: CancellationToken,
     ) -> Result<(Arc<Self>, Option<String>)> {
         let shards = Arc::new(Self {
             env: env.clone(),
             reach,
-            replicas,
+            copies,
             map: watch::Sender::new(SlotMap::new()),
             links: Mutex::default(),
             home: OnceLock::new(),
@@ -211,10 +211,10 @@ impl Shards {
             let closed = self.closed.child_token();
             let link = self.reach.link_to(&self.env, address);
             link.start_later(closed.clone());
-            let confirming = (self.replicas > 0).then(|| {
+            let confirming = (self.copies != Copies::NONE).then(|| {
                 let second = self.reach.link_to(&self.env, address);
                 second.start_later(closed.clone());
-                Arc::new(Confirming::start(&self.env, second, self.replicas, closed.clone()))
+                Arc::new(Confirming::start(&self.env, second, self.copies, closed.clone()))
             });
             ShardLink { link, confirming, _open: closed.drop_guard() }
         });

@@ -200,7 +200,7 @@ async fn some_options_need_the_rights_that_are_named() {
     option_needs(&server, "+wait", |config| config.wait_replicas(1)).await;
 }
 
-async fn option_needs(server: &Server, right: &str, option: fn(RedisConfig) -> RedisConfig) {
+pub(crate) async fn option_needs(server: &Server, right: &str, option: fn(RedisConfig) -> RedisConfig) {
     assert!(PAGE.contains(&format!("| `{right}` |")), "{right}");
     let config = option(user(server, &documented_rights()).await);
     let done = timeout(2 * TTL, everything(|| config.clone())).await;

@@ -5,12 +5,14 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use leasehold_core::{Effect, ErrorKind, FenceGate, LockGuard, LockManager, LostReason};
 use leasehold_redis::RedisConfig;
+use libtest_mimic::Trial;
 use testbed::redis::{Server, Settings};
 use testbed::{Mode, Proxy};
 
+use crate::access::option_needs;
 use crate::fixture::{
-    BOUND, KEY, LONG, NAME, TTL, assert_lost, command, direct, eventually, exists, hold, ok, open, open_for,
-    server, start, trials,
+    self, BOUND, KEY, LONG, NAME, TTL, assert_lost, command, direct, eventually, exists, hold, ok, open,
+    open_for, server, start, trials,
 };
 
 trials![
@@ -21,7 +23,14 @@ trials![
     a_lost_replica_ends_the_hold,
     a_demoted_server_is_left_by_whoever_confirms,
     sockets_at_two_servers_are_refused,
+    server_without_waitaof_is_refused,
 ];
+
+/// Redis 7.0 has no `WAITAOF`.
+pub(crate) fn on_valkey() -> Vec<Trial> {
+    let name = testbed::name_in(module_path!(), "killed_server_forgets_no_grant");
+    vec![fixture::on_valkey(&name, killed_server_forgets_no_grant)]
+}
 
 pub(crate) async fn replica_of(primary: &Server) -> Server {
     let replica = start(Settings::new().replica_of(primary.addr())).await;
@@ -178,4 +187,40 @@ async fn a_demoted_server_is_left_by_whoever_confirms() {
     let refused = guard.renew().await.unwrap_err();
     assert!(format!("{refused:#}").contains("READONLY"), "{refused:#}");
     eventually("it is left", async || !clients().await.lines().any(|client| client.starts_with(&id))).await;
+}
+
+async fn server_without_waitaof_is_refused() {
+    let server = start(Settings::new().append_only()).await;
+    let opened = LockManager::builder(direct(&server).wait_aof(true)).ttl(TTL).build().await;
+    let refused = opened.expect_err("it is refused");
+    assert_eq!((refused.kind(), refused.effect()), (&ErrorKind::Unsupported, Effect::NotApplied));
+    assert!(refused.to_string().contains("Redis 7.2"), "{refused}");
+}
+
+/// What the server has in memory, and has not written while its disk is busy, is lost; a grant is not.
+async fn killed_server_forgets_no_grant() {
+    let everysec = Settings::new().set("appendonly", &["yes"]).set("appendfsync", &["everysec"]);
+    let mut server = start(everysec.slow_disk().unwrap()).await;
+    let locks = open_for(direct(&server).wait_aof(true), LONG).await;
+    eventually("the disk is busy", async || {
+        ok(&server, &["SET", "written", "before"]).await;
+        server.info("persistence").await.unwrap()["aof_pending_bio_fsync"].trim() == "1"
+    })
+    .await;
+    let guard = hold(&locks).await;
+    server.kill().await.unwrap();
+    server.start_again().await.unwrap();
+    assert!(exists(&server, KEY).await, "the grant is lost");
+    eventually("it is renewed", async || guard.renew().await.is_ok()).await;
+    guard.release().await.unwrap();
+
+    ok(&server, &["CONFIG", "SET", "appendonly", "no"]).await;
+    let opened = LockManager::builder(direct(&server).wait_aof(true)).ttl(TTL).build().await;
+    let refused = opened.expect_err("it is refused");
+    assert_eq!((refused.kind(), refused.effect()), (&ErrorKind::Unsupported, Effect::NotApplied));
+    assert!(refused.to_string().contains("appendonly yes"), "{refused}");
+
+    let server = start(Settings::new().append_only()).await;
+    direct(&server).load_scripts().await.unwrap();
+    option_needs(&server, "+waitaof", |config| config.wait_aof(true)).await;
 }

@@ -52,6 +52,7 @@ fn main() -> ExitCode {
         counts::trials(),
         diagnosis::trials(),
         failover::trials(),
+        failover::on_valkey(),
         formats::trials(),
         hostile::trials(),
         ledger::trials(),

@@ -11,6 +11,7 @@
 
 mod clock;
 mod cluster;
+mod preload;
 mod protocol;
 mod sentinels;
 mod server;

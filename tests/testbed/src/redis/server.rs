@@ -52,6 +52,9 @@ impl Server {
         if let Some(clock) = &settings.clock {
             launch = clock.rule(launch);
         }
+        if let Some(disk) = &settings.disk {
+            launch = disk.rule(launch);
+        }
         let process = launch.spawn()?;
         ready(port.addr(), &process).await?;
         Ok(Self { process, launch, port, tls_port, scratch })

@@ -2,7 +2,7 @@
 
 use std::{io, net::SocketAddr, path::PathBuf};
 
-use super::{Server, WallClock};
+use super::{Server, WallClock, preload::Preload};
 use crate::{Certificates, peers};
 
 /// The settings of a server; by default a single one on TCP that keeps nothing on the disk.
@@ -14,6 +14,7 @@ pub struct Settings {
     pub(super) tls: Option<Certificates>,
     pub(super) primary: Option<SocketAddr>,
     pub(super) clock: Option<WallClock>,
+    pub(super) disk: Option<Preload>,
 }
 
 /// The server of Valkey, if `make tools` has put it there; it speaks no TLS.
@@ -24,7 +25,8 @@ pub fn valkey() -> Option<PathBuf> {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { program: "redis-server".into(), args: Vec::new(), tls: None, primary: None, clock: None }
+        let (args, tls, primary, clock, disk) = Default::default();
+        Self { program: "redis-server".into(), args, tls, primary, clock, disk }
     }
 }
 
@@ -78,6 +80,13 @@ impl Settings {
     pub fn clock(mut self, clock: &WallClock) -> Self {
         self.clock = Some(clock.clone());
         self
+    }
+
+    /// Needs a second for each flush to the disk, and writes no more until that is over: what a kill loses then, a power cut
+    /// loses on any disk. Not together with a clock.
+    pub fn slow_disk(mut self) -> io::Result<Self> {
+        self.disk = Some(Preload::compile(include_str!("disk.c"))?);
+        Ok(self)
     }
 
     /// Starts a server and waits until it answers.
