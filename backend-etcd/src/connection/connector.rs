@@ -55,7 +55,7 @@ async fn authenticated(
     credentials: Option<&Credentials>,
 ) -> Result<Client, etcd_client::Error> {
     let nobody = ConnectOptions::new().with_require_leader(true);
-    if let Some(Credentials { user, password }) = credentials {
+    if let Some(Credentials { user, password, .. }) = credentials {
         let named = nobody.clone().with_user(user, password).with_auto_token_refresh(true);
         match Client::from_channel(channel.clone(), Some(named)).await {
             // Authentication is disabled, perhaps for a while. etcd's own clients go on in this case, too.

@@ -161,15 +161,20 @@ impl RedisConfig {
     /// Asks for user and password at each connection, for a server whose passwords change, such as tokens of a cloud. They
     /// take the place of [`credentials`](Self::credentials). Default none.
     ///
-    /// A connection that the server ends with its token is made again, which costs neither a hold nor a place. An answer that
-    /// takes longer than an attempt to connect is dropped.
+    /// With [`Credentials::valid_for`] they are asked for again before they end, and the open connection logs in again, on both
+    /// its sockets. A connection that the server ends with its token all the same is made again, which costs neither a hold nor
+    /// a place. An answer that takes longer than an attempt to connect is dropped.
     ///
     /// ```
+    /// use std::time::Duration;
+    ///
     /// use leasehold_core::backend::Credentials;
     /// use leasehold_redis::RedisConfig;
     ///
-    /// let config = RedisConfig::new("redis.example.org", 6379)
-    ///     .credentials_from(|| async { Ok(Credentials::new("billing", std::fs::read_to_string("/run/token").unwrap_or_default())) });
+    /// let config = RedisConfig::new("redis.example.org", 6379).credentials_from(|| async {
+    ///     let token = std::fs::read_to_string("/run/token").unwrap_or_default();
+    ///     Ok(Credentials::new("billing", token).valid_for(Duration::from_secs(900)))
+    /// });
     /// ```
     pub fn credentials_from<F>(mut self, ask: impl Fn() -> F + Send + Sync + 'static) -> Self
     where

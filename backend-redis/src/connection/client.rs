@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, copy_bidirectional};
 use tokio::net::{TcpStream, lookup_host};
 
 use super::meter::Metered;
-use crate::config::Address;
+use crate::config::{Address, Login};
 
 /// Connects to one server; nothing is sent before that.
 #[derive(Clone, Debug)]
@@ -26,6 +26,8 @@ pub(crate) struct Client {
     #[cfg(feature = "tls")]
     tls: Option<Arc<rustls::ClientConfig>>,
     op_timeout: Duration,
+    /// Where the next credentials come from, and for how long these are valid, if they end.
+    pub(super) renewal: Option<(Login, Duration)>,
 }
 
 impl Client {
@@ -49,6 +51,7 @@ impl Client {
             #[cfg(feature = "tls")]
             tls: tls.map(encrypted::configured).transpose()?,
             op_timeout,
+            renewal: None,
         })
     }
 
@@ -61,10 +64,16 @@ impl Client {
         &self.address
     }
 
-    /// The same client as another user.
-    pub(crate) fn logging_in(mut self, Credentials { user, password }: Credentials) -> Self {
+    /// The same client with the credentials of the next connection.
+    ///
+    /// # Errors
+    ///
+    /// As [`Login::ask`].
+    pub(super) async fn logging_in(mut self, login: &Login) -> Result<Self> {
+        let Credentials { user, password, valid_for } = login.ask().await?;
         self.settings = self.settings.set_username(user).set_password(password);
-        self
+        self.renewal = valid_for.map(|span| (login.clone(), span));
+        Ok(self)
     }
 
     /// A connection over `stream`, and what reads and writes it, to be polled along.

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use futures_util::future::try_join;
+use leasehold_core::backend::Credentials;
 use leasehold_core::clock::Moment;
 use leasehold_core::{Effect, Error, ErrorKind, Result};
 use redis::aio::MultiplexedConnection;
@@ -26,6 +28,8 @@ pub(super) struct Connection {
     pub(super) id: u64,
     /// Leads to its server.
     pub(super) client: Client,
+    /// Its credentials were asked for later.
+    pub(super) began_at: Moment,
     pub(super) up_at: Moment,
     /// What scripts are told, if the server may have forgotten holders.
     pub(super) times: Option<ReignTimes>,
@@ -148,6 +152,27 @@ impl Connected {
             Err(denied) if error::is_denied(&denied) => Ok(false),
             heard => heard.map(|()| true).map_err(error::of),
         }
+    }
+
+    /// Logs in again on both sockets, beside the requests in flight.
+    ///
+    /// # Errors
+    ///
+    /// `Denied` if the server refuses the credentials: it goes on with those before.
+    pub(super) async fn log_in(&self, Credentials { user, password, .. }: &Credentials) -> Result<()> {
+        let wire = &self.0.wire;
+        let give_up_at = wire.env.now() + wire.env.timing().op_timeout;
+        let mut login = redis::cmd("AUTH");
+        login.arg(user).arg(password);
+        let hearing = async {
+            if self.0.listener.is_none() {
+                return Ok(());
+            }
+            let ask = async |listener: &mut MultiplexedConnection| listener.send_packed_command(&login).await;
+            let answer = self.listening(give_up_at, ask).await?;
+            answer.and_then(Value::extract_error).map(drop).map_err(error::of)
+        };
+        try_join(self.ask(&login, give_up_at), hearing).await.map(drop)
     }
 
     /// Unsubscribes from a channel.

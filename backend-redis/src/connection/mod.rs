@@ -19,6 +19,7 @@
 mod client;
 mod confirming;
 mod connected;
+mod login;
 mod meter;
 mod namespace;
 mod pause;
@@ -213,6 +214,7 @@ impl Link {
                     tokio::select! {
                         () = state.over() => self.whereabouts.doubt(),
                         () = self.whereabouts.left(client) => state.end(),
+                        () = self.stay_logged_in(&connected) => {}
                     }
                     self.wants_primary.store(state.is_at_replica(), Ordering::Relaxed);
                     _ = self.up.send_replace(Err(lost()));
@@ -299,6 +301,7 @@ impl Link {
         give_up_at: Moment,
         failed: fn(RedisError) -> Error,
     ) -> Result<Connected> {
+        let began_at = self.env.now();
         let client = self.whereabouts.client(give_up_at).await?;
         let (stream, address) = client.dial(None).await.map_err(|error| failed(error.into()))?;
         let opened = try_join(client.log_in(stream), async {
@@ -313,7 +316,7 @@ impl Link {
             listener.map_or_else(Default::default, |(listener, state)| (state, Some(listener)));
         let wire = Wire::start(self.env.clone(), stream, Arc::clone(&state));
         let id = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
-        let mut connection = Connection { id, client, up_at, times: None, wire, listener, state };
+        let mut connection = Connection { id, client, began_at, up_at, times: None, wire, listener, state };
         if let Some(pause) = &self.pause {
             // It is for a primary to say.
             connection.times = Some(pause.ask(&connection, give_up_at, failed).await?);

@@ -60,7 +60,7 @@ impl Whereabouts for Fixed {
 /// The client with the credentials of the next connection, if they are asked for.
 pub(super) async fn logging_in(client: Client, login: Option<&Login>) -> Result<Client> {
     match login {
-        Some(login) => Ok(client.logging_in(login.ask().await?)),
+        Some(login) => client.logging_in(login).await,
         None => Ok(client),
     }
 }

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use testbed::redis::{Server, Settings};
 use tokio::time::{sleep, timeout};
 
+use crate::failover::replica_of;
 use crate::fixture::{
     BOUND, LONG, NAME, TTL, Waiter, command, direct, eventually, hold, ok, open, open_for, server, start,
     trials_on_both,
@@ -23,6 +24,7 @@ trials_on_both![
     each_documented_right_is_needed,
     some_options_need_the_rights_that_are_named,
     credentials_that_change_are_asked_for_again,
+    credentials_are_renewed_before_they_end,
     a_unix_socket_is_a_way,
     databases_keep_their_own_locks,
     a_prefix_may_be_any_that_is_accepted,
@@ -231,6 +233,45 @@ async fn credentials_that_change_are_asked_for_again() {
     command(&server, &["CLIENT", "KILL", "USER", "app"]).await;
     eventually("it is renewed", async || guard.renew().await.is_ok()).await;
     guard.release().await.unwrap();
+}
+
+/// The open sockets, those for requests, messages and replicas, log in again, so that the end of the first user costs none of
+/// them. Credentials that the server does not take yet are offered again.
+async fn credentials_are_renewed_before_they_end() {
+    let server = server().await;
+    let _replica = replica_of(&server).await;
+    let set =
+        async |user: &str| ok(&server, &["ACL", "SETUSER", user, "on", ">secret", "~*", "&*", "+@all"]).await;
+    set("first").await;
+    let user = Arc::new(Mutex::new("first"));
+    let now = Arc::clone(&user);
+    let ask = move || std::future::ready(Ok(Credentials::new(*now.lock(), "secret").valid_for(TTL)));
+    let locks = open_for(direct(&server).wait_replicas(1).credentials_from(ask), LONG).await;
+    let sockets = async |user: &str| {
+        let list = command(&server, &["CLIENT", "LIST"]).await.text().unwrap();
+        let of_user = format!(" user={user} ");
+        let ids = list.lines().filter(|line| line.contains(&of_user)).map(|line| line.split(' ').next());
+        ids.map(|id| id.unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let before = sockets("first").await;
+    assert_eq!(before.len(), 3, "{before:?}");
+    *user.lock() = "second";
+    eventually("the server refuses a user that it does not know", async || {
+        !command(&server, &["ACL", "LOG"]).await.elements().is_empty()
+    })
+    .await;
+    set("second").await;
+    eventually("each socket has logged in again", async || sockets("second").await == before).await;
+    assert_eq!(command(&server, &["ACL", "DELUSER", "first"]).await.integer(), Some(1));
+
+    let other = open_for(direct(&server), LONG).await;
+    let guard = hold(&other).await;
+    let waiting = Waiter::queued(&locks, 0, &other).await;
+    guard.release().await.unwrap();
+    let guard = waiting.held().await;
+    guard.renew().await.unwrap();
+    guard.release().await.unwrap();
+    assert_eq!(sockets("second").await, before);
 }
 
 async fn a_unix_socket_is_a_way() {

@@ -25,7 +25,7 @@ impl Servers {
         let silence = silence(timeout, bound, self.all.len());
         let mut connector =
             Client::connector().with_session_timeout(timeout).with_connection_timeout(silence);
-        if let Some(Credentials { user, password }) = &self.credentials {
+        if let Some(Credentials { user, password, .. }) = &self.credentials {
             connector = connector.with_auth("digest", format!("{user}:{password}").as_bytes());
         }
         let servers = self.to_string();

@@ -1,24 +1,33 @@
 //! The user and the password for a server that requires them.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::backend::url::StoreUrl;
 use crate::words::error::{Error, Result};
 
 /// A user and a password. `Debug` shows the user only.
 #[derive(Clone, PartialEq, Eq)]
-#[expect(clippy::exhaustive_structs, reason = "a server asks for these two")]
+#[expect(clippy::exhaustive_structs, reason = "a server asks for the first two, and a token has an end")]
 pub struct Credentials {
     /// The user.
     pub user: String,
     /// The proof of the user.
     pub password: String,
+    /// For how long the server accepts it, if it is a token that ends.
+    pub valid_for: Option<Duration>,
 }
 
 impl Credentials {
-    /// Creates credentials of `user`.
+    /// Creates credentials of `user`, which do not end.
     pub fn new(user: impl Into<String>, password: impl Into<String>) -> Self {
-        Self { user: user.into(), password: password.into() }
+        Self { user: user.into(), password: password.into(), valid_for: None }
+    }
+
+    /// Says for how long the server accepts them, from when they are handed over.
+    pub fn valid_for(mut self, span: Duration) -> Self {
+        self.valid_for = Some(span);
+        self
     }
 
     /// Reads the credentials of a URL, for a store that knows no user without a password; none if it has neither.
