@@ -82,7 +82,7 @@ impl Session {
 
     /// The states of a few names, in one request for those of one slot.
     async fn few_states(&self, names: &[LockName]) -> Result<Vec<LockState>> {
-        if self.fleet.cluster().is_none() {
+        if !self.is_slotted {
             return self.states_of_slot(names).await;
         }
         let each = names.chunks(1).map(|name| self.states_of_slot(name));

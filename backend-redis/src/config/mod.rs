@@ -24,7 +24,7 @@ use crate::connection::{Client, Copies, Fixed, Whereabouts};
 use crate::keys::Keys;
 
 /// The configuration of the Redis store,
-/// `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB][?prefix=P&wait_replicas=N&wait_aof=1&format=F&pause_after_restart=D]`.
+/// `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB][?prefix=P&wait_replicas=N&wait_aof=1&slots=true&format=F&pause_after_restart=D]`.
 ///
 /// `rediss://` is the same over TLS, with the options `ca`, `cert` and `key` (PEM files);
 /// `redis+unix:///SOCKET?db=N` goes through a Unix socket. `Debug` shows no secret.
@@ -43,6 +43,8 @@ pub struct RedisConfig {
     pub(crate) format: Option<Format>,
     wait_replicas: u32,
     wait_aof: bool,
+    /// Whether a call may touch the keys of one slot alone.
+    pub(crate) slots: bool,
     /// Whether a server that may have forgotten holders grants nothing at first.
     pub(crate) pause: Option<PauseOption>,
     message_key: Option<Password>,
@@ -135,6 +137,7 @@ impl RedisConfig {
             format: None,
             wait_replicas: 0,
             wait_aof: false,
+            slots: false,
             pause: None,
             message_key: None,
         }
@@ -226,6 +229,13 @@ impl RedisConfig {
         self
     }
 
+    /// Whether the address is a proxy's, which hides the servers of a cluster and refuses a call with keys of several slots. Each
+    /// renewal is a call of its own then. Default false; not with a [`format`](Self::format).
+    pub fn slots(mut self, slots: bool) -> Self {
+        self.slots = slots;
+        self
+    }
+
     /// For how long free locks are not granted after a server restart. The pause begins when the first manager connects to
     /// a server that has restarted, was promoted or is new. Default zero: no pause.
     ///
@@ -263,7 +273,8 @@ impl RedisConfig {
             "redis+unix" => Self::from_socket_url(url)?,
             _ => Self::from_host_url(url)?,
         };
-        let config = config.with_options_of(url)?;
+        let mut config = config.with_options_of(url)?;
+        config.slots = url.take_parsed("slots", "true or false")?.unwrap_or_default();
         config.checked()?;
         Ok(config)
     }
@@ -349,6 +360,10 @@ impl RedisConfig {
             ),
             (is_local && self.tls.is_some(), "cannot use TLS through a Unix socket"),
             (self.user.is_some() && self.password.is_none(), "a Redis user needs a password"),
+            (
+                self.slots && self.format.is_some(),
+                "cannot use a format with `slots`: keys of other libraries lie in other slots",
+            ),
         ];
         if let Some((_, rule)) = wrong.into_iter().find(|(is_so, _)| *is_so) {
             return Err(Error::invalid_option(rule));
@@ -408,7 +423,7 @@ impl RedisConfig {
 
     /// Whether locks lie under the prefix, and are in the memory of one server.
     pub(crate) fn is_plain(&self) -> bool {
-        self.format.is_none() && self.copies() == Copies::NONE
+        self.format.is_none() && self.copies() == Copies::NONE && !self.slots
     }
 
     /// Where a grant or a renewal has to be before it counts.

@@ -18,7 +18,8 @@ fn a_url_says_everything() {
         host().tls(Tls::new()).credentials("bill", "s").database(3).prefix("a b").wait_replicas(2)
     );
     assert_eq!(config("redis://h?wait_aof=1").unwrap(), host().wait_aof(true));
-    assert_eq!(config("redis://h?wait_aof=0").unwrap(), host());
+    assert_eq!(config("redis://h?wait_aof=0&slots=false").unwrap(), host());
+    assert_eq!(config("redis://h?slots=true").unwrap(), host().slots(true));
     let pausing = host().pause_after_restart(Duration::from_secs(20));
     assert_eq!(config("redis://h?pause_after_restart=20s").unwrap(), pausing);
     assert_eq!(config("redis://h?pause_after_restart=0").unwrap(), host());
@@ -44,6 +45,8 @@ fn impossible_option_is_refused() {
         "redis://h?prefix={a}",
         "redis://h?wait_replicas=-1",
         "redis://h?wait_aof=2",
+        "redis://h?slots=1",
+        "redis://h?slots=true&format=string",
         "redis://h?pause_after_restart=soon",
         "redis://h?pause_after_restart=25h",
         "redis://h?pause_after_restart=0.0001",

@@ -92,7 +92,7 @@ impl QuorumConfig {
             if !server.is_plain() || !is_alike {
                 return Err(Error::invalid_option(format!(
                     "the server {address} differs: all servers of a quorum need one prefix and one \
-                     `message_key`, no `format`, no `wait_replicas` and no `wait_aof`"
+                     `message_key`, no `format`, `wait_replicas`, `wait_aof` or `slots`"
                 )));
             }
             if self.servers[..at].iter().any(|other| other.address() == address) {
@@ -199,6 +199,7 @@ mod tests {
             RedisConfig::new("c", 1).format(crate::Format::string()),
             RedisConfig::new("c", 1).wait_replicas(1),
             RedisConfig::new("c", 1).wait_aof(true),
+            RedisConfig::new("c", 1).slots(true),
             RedisConfig::new("c", 1).message_key("a secret of sixteen"),
         ] {
             assert!(three(odd).checked().unwrap_err().to_string().contains("c:1 differs"));

@@ -94,6 +94,8 @@ pub(crate) struct Session {
     /// The id of our inbox.
     pub(crate) inbox: String,
     pub(crate) fleet: Fleet,
+    /// Whether a call may touch the keys of one slot alone.
+    pub(crate) is_slotted: bool,
     /// The number of the database.
     pub(crate) database: u32,
     pub(crate) life: Life<Kept>,
@@ -187,6 +189,7 @@ impl Session {
             foreign: Channels::default(),
             inboxes,
             inbox,
+            is_slotted: config.slots || fleet.cluster().is_some(),
             fleet,
             database: config.database,
             events,

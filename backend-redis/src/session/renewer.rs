@@ -26,9 +26,9 @@ impl Session {
         let give_up_at = self.give_up_at();
         let mut renewals: Vec<_> = leases.iter().map(|_| Renewal::Gone(LostReason::Gone)).collect();
         let batches = self.batches(&mut known);
-        // Few requests are packed at a time, however many the entries are. In a cluster a request has few entries, and one to a
+        // Few requests are packed at a time, however many the entries are. With slots a request has few entries, and one to a
         // server that is away must not delay the others.
-        let at_once = if self.fleet.cluster().is_some() { batches.len().max(1) } else { AT_ONCE };
+        let at_once = if self.is_slotted { batches.len().max(1) } else { AT_ONCE };
         let batches: Vec<_> = batches
             .into_iter()
             .map(|batch| async move {
@@ -47,9 +47,8 @@ impl Session {
 
     /// What one request renews: entries of one slot.
     fn batches<'k>(&self, known: &'k mut [(usize, Arc<Kept>)]) -> Vec<&'k [(usize, Arc<Kept>)]> {
-        let is_cluster = self.fleet.cluster().is_some();
-        let slot_of = |entry: &Kept| is_cluster.then(|| HashSlot::of(self.keys.lock(&entry.name)));
-        if is_cluster {
+        let slot_of = |entry: &Kept| self.is_slotted.then(|| HashSlot::of(self.keys.lock(&entry.name)));
+        if self.is_slotted {
             known.sort_by_cached_key(|(_, entry)| (entry.contender.lock().is_waiting(), slot_of(entry)));
         }
         let slots = known.chunk_by(|(_, one), (_, other)| slot_of(one) == slot_of(other));

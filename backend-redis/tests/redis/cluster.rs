@@ -13,7 +13,12 @@ use crate::fixture::{
 };
 use crate::ledger::env;
 
-trials![names_lie_on_every_server, slot_moves_under_every_request, replica_takes_over,];
+trials![
+    names_lie_on_every_server,
+    one_address_is_asked_slot_by_slot,
+    slot_moves_under_every_request,
+    replica_takes_over,
+];
 
 /// How many names are renewed together.
 const NAMES: u64 = 1000;
@@ -38,6 +43,27 @@ async fn waits(locks: &LockManager, name: &str, observer: &LockManager) -> Besid
     })
     .await;
     waiter
+}
+
+/// A proxy refuses a call for several slots, and names no server. A cluster of one server is the same to its clients.
+async fn one_address_is_asked_slot_by_slot() {
+    let cluster = started(1, 0).await;
+    for slots in [true, false] {
+        let address = RedisConfig::new("127.0.0.1", cluster.addrs()[0].port()).slots(slots);
+        let store = address.open(env(LONG)).await.unwrap();
+        let mut leases = Vec::new();
+        for name in ["a", "b", "c"] {
+            let name = LockName::new(format!("{name}/{slots}")).unwrap();
+            let request = AcquireRequest::new(name, env(LONG).owner_id(), LONG);
+            leases.push(store.try_acquire(&request).await.unwrap().granted().unwrap().lease.id);
+        }
+        let renewals = store.renew(&leases).await;
+        let renewed = renewals.iter().filter(|renewal| matches!(renewal, Renewal::Until(_))).count();
+        assert_eq!(renewed, if slots { 3 } else { 0 }, "{renewals:?}");
+        let listed = store.list("").await.map(|states| states.len());
+        assert_eq!(listed.ok(), slots.then_some(3));
+        store.close().await.unwrap();
+    }
 }
 
 /// Waiters learn of their grants by messages, wherever the slots of their names are, and administrators see all names.
