@@ -76,7 +76,7 @@ impl StoreConfig for RedisClusterConfig {
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
         self.checked()?;
         let (tell, events) = Events::new();
-        let session = Arc::new(Session::open(&self.server, Servers::Cluster(self), env, tell).await?);
+        let session = Arc::new(Session::open(&self.of_servers(), Servers::Cluster(self), env, tell).await?);
         Ok(Arc::new(RedisBackend { session, events }))
     }
 }

@@ -45,9 +45,7 @@ pub(crate) fn in_cluster(error: Error) -> Error {
         "MOVED" => {
             (ErrorKind::Unavailable, "the servers of the cluster disagree about which of them has the lock")
         }
-        "ASK" | "TRYAGAIN" => {
-            (ErrorKind::Unavailable, "the slot of the lock is being moved to another server")
-        }
+        "ASK" | "TRYAGAIN" => (ErrorKind::Unavailable, IN_MOVE),
         "CLUSTERDOWN" => (ErrorKind::Unavailable, UNCOVERED),
         "CROSSSLOT" => (ErrorKind::Protocol, "the keys of the request lie in several slots"),
         _ => return error,
@@ -58,6 +56,17 @@ pub(crate) fn in_cluster(error: Error) -> Error {
 /// No server is known for a slot.
 pub(crate) fn uncovered() -> Error {
     Error::not_applied(ErrorKind::Unavailable, UNCOVERED)
+}
+
+/// A request for a slot that is on its way, at the server that gets it: a refusal that is followed as the server's own.
+pub(crate) fn in_move() -> Error {
+    Error::not_applied(ErrorKind::Unavailable, IN_MOVE).with_source("TRYAGAIN the slot has not come yet")
+}
+
+/// A server that a session has left, and that may be a primary which was replaced. The next attempt may find another one.
+pub(crate) fn of_former() -> Error {
+    let message = "the server of the lock may have been replaced";
+    Error::not_applied(ErrorKind::Unavailable, message).with_source(A_FORMER)
 }
 
 /// A reply that no script gives.
@@ -215,9 +224,7 @@ fn of_server(code: &str, detail: &str) -> (ErrorKind, Effect, &'static str) {
             (Denied, NotApplied, "the server has no such user, or no password for it")
         }
         // The script has removed a key of a slot that is on its way, and met it again.
-        "ERR" if detail.contains("non local key") => {
-            (Unavailable, Unknown, "the slot of the lock is being moved to another server")
-        }
+        "ERR" if detail.contains("non local key") => (Unavailable, Unknown, IN_MOVE),
         // A server before 7.2 reports NOPERM inside a script like this.
         "ERR" if NO_RIGHT_IN_A_SCRIPT.iter().any(|words| detail.contains(words)) => {
             (Denied, Unknown, "the user lacks a right that the store's page lists")
@@ -233,6 +240,8 @@ const A_REPLICA: &str = "the server is a replica: connect to the primary";
 const ITS_ROLE: &str = "ROLE is not master";
 pub(crate) const IN_A_CLUSTER: &str =
     "the server is part of a Redis Cluster: use the URL scheme redis+cluster or rediss+cluster";
+const IN_MOVE: &str = "the slot of the lock is being moved to another server";
+pub(crate) const A_FORMER: &str = "it was left before, and has not said that it lost the slot";
 const UNCOVERED: &str = "no server of the cluster has the slot of the lock";
 const NO_CLUSTER: &str = "the server is not part of a Redis Cluster: use the URL scheme redis or rediss";
 const WRONG_PASSWORD: &str = "the server refused the user or the password";

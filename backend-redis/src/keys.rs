@@ -182,6 +182,16 @@ impl Keys {
         format!("{}:{{%origin}}", self.prefix)
     }
 
+    /// The key for the origin of a slot of a cluster, which has that `tag`.
+    pub(crate) fn origin_of(&self, tag: &str) -> String {
+        format!("{}:{{{tag}}}:%origin", self.prefix)
+    }
+
+    /// The key for the origin of a server of a cluster, in a slot of its own with that `tag`.
+    pub(crate) fn origin_of_server(&self, tag: &str) -> String {
+        format!("{}:{{{tag}}}:%server", self.prefix)
+    }
+
     /// The key for the state of a quorum's server in the namespace.
     pub(crate) fn space(&self) -> String {
         format!("{}:{{%quorum}}", self.prefix)

@@ -35,7 +35,9 @@ impl Subject for Shards {
 
     fn config(&self, namespace: &str) -> Box<dyn StoreConfig> {
         let servers = self.cluster.addrs().into_iter().map(|addr| addr.to_string());
-        Box::new(RedisClusterConfig::new(servers).servers(|server| server.prefix(namespace)))
+        let config = RedisClusterConfig::new(servers).servers(|server| server.prefix(namespace));
+        // Each namespace would begin with a pause.
+        Box::new(config.pause_after_failover(Duration::ZERO))
     }
 }
 

@@ -24,7 +24,7 @@ async fn stores() -> Vec<(&'static str, Guarantees)> {
     let watched = watched.unwrap_or_else(|error| panic!("{error}"));
     let sentinels: Vec<_> = watched.addrs().iter().map(ToString::to_string).collect();
     let sentinel = format!("redis+sentinel://{}/{}", sentinels.join(","), testbed::redis::Sentinels::MASTER);
-    let cluster = testbed::redis::Cluster::start(3, 0, std::time::Duration::from_secs(60)).await;
+    let cluster = testbed::redis::Cluster::start(3, 1, std::time::Duration::from_secs(15)).await;
     let cluster = cluster.unwrap_or_else(|error| panic!("{error}"));
     let hosts: Vec<_> = servers.iter().map(|server| server.addr().to_string()).collect();
     let quorum = format!("redis+quorum://{}/0", hosts.join(","));

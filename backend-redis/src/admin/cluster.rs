@@ -1,5 +1,7 @@
 //! Findings about a cluster: each server that has locks, and what is special to several of them.
 
+use std::time::Duration;
+
 use futures_util::future::join_all;
 use leasehold_core::Result;
 use leasehold_core::backend::Finding;
@@ -40,16 +42,26 @@ impl Session {
         // It is meant to be one of a cluster.
         findings.retain(|finding| finding.subject != "cluster");
         findings.push(about("replicas", of_replicas(shard.replicas.len())));
-        findings
-            .extend(of_cluster(&connected, give_up_at).await?.into_iter().map(|said| about("slots", said)));
+        let lag = self.failover.filter(|_| self.pause.is_some()).map(|failover| failover.lag);
+        let said = of_cluster(&connected, lag, give_up_at).await?;
+        findings.extend(said.into_iter().map(|said| about("slots", said)));
         Ok(findings)
     }
 }
 
-async fn of_cluster(connected: &Connected, give_up_at: Moment) -> Result<Vec<Said>> {
+/// With the `lag` that the pause covers, if there is one.
+async fn of_cluster(connected: &Connected, lag: Option<Duration>, give_up_at: Moment) -> Result<Vec<Said>> {
     let mut nodes = redis::cmd("CLUSTER");
     nodes.arg("NODES");
-    let answers = connected.ask_all(&[config("cluster-require-full-coverage"), nodes], give_up_at).await?;
+    let questions = [
+        config("cluster-require-full-coverage"),
+        nodes,
+        config("cluster-node-timeout"),
+        config("min-replicas-to-write"),
+        config("cluster-allow-replica-migration"),
+    ];
+    let answers = connected.ask_all(&questions, give_up_at).await?;
+    let option = |at| answers.get(at).and_then(setting);
     let mut said = Vec::new();
     if answers.first().and_then(setting) == Some("yes") {
         said.push(warning(
@@ -58,6 +70,14 @@ async fn of_cluster(connected: &Connected, give_up_at: Moment) -> Result<Vec<Sai
         ));
     }
     said.extend(answers.get(1).and_then(moving));
+    if option(3).is_some_and(|least| least != "0") && option(4) == Some("yes") {
+        said.push(warning(
+            "cluster-allow-replica-migration is yes: the server may get one more replica, which min-replicas-to-write \
+             does not count",
+        ));
+    }
+    let timeout = option(2).and_then(|millis| millis.parse().ok()).map(Duration::from_millis);
+    said.extend(lag.map(|lag| of_node_timeout(timeout, lag)));
     Ok(said)
 }
 
@@ -65,6 +85,21 @@ fn of_slots(uncovered: usize) -> Said {
     match uncovered {
         0 => ok("every slot has a server"),
         some => broken(format!("{some} slots have no server: their locks cannot be acquired or renewed")),
+    }
+}
+
+/// A primary in a minority refuses after the timeout. A slot that was not used for half of the lag is asked about anew, which must
+/// be sooner than a server can be replaced and come back.
+fn of_node_timeout(timeout: Option<Duration>, lag: Duration) -> Said {
+    match timeout {
+        None => warning("cannot check cluster-node-timeout: the user lacks the right for CONFIG GET"),
+        Some(timeout) if (lag / 2..=lag).contains(&timeout) => {
+            ok(format!("cluster-node-timeout is {timeout:?}, which failover_lag={lag:?} covers"))
+        }
+        Some(timeout) => broken(format!(
+            "cluster-node-timeout is {timeout:?}, but failover_lag is {lag:?}, so a lock may be granted twice at a \
+             fail-over: set failover_lag={timeout:?} for all managers of the prefix"
+        )),
     }
 }
 
@@ -91,6 +126,17 @@ fn moving(nodes: &Value) -> Option<Said> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The lag is the timeout, or a little longer.
+    #[test]
+    fn lag_covers_the_node_timeout() {
+        use leasehold_core::backend::Severity::{Broken, Ok, Warning};
+        let of = |seconds: Option<u64>| {
+            of_node_timeout(seconds.map(Duration::from_secs), Duration::from_secs(15)).0
+        };
+        let expected = [Warning, Broken, Ok, Ok, Broken];
+        assert_eq!([None, Some(7), Some(8), Some(15), Some(16)].map(of), expected);
+    }
 
     /// A slot that is on its way is named, on the side that gives it and the one that gets it.
     #[test]

@@ -3,10 +3,13 @@
 //! | file | contains |
 //! |---|---|
 //! | `slots` | the slot of a key, and which server has a slot |
+//! | `tags` | a text for each slot, and which slots a server has |
 //! | `redirects` | where a request is sent after a server has refused it |
 
 mod redirects;
 mod slots;
+mod tags;
 
 pub(crate) use self::redirects::{NextServer, Redirect, Redirects};
 pub(crate) use self::slots::{HashSlot, Shard, SlotMap};
+pub(crate) use self::tags::SlotRanges;

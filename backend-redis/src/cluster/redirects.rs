@@ -11,6 +11,7 @@ use leasehold_core::Error;
 
 use super::slots::{HashSlot, address};
 use crate::config::Address;
+use crate::error;
 
 /// What a server says that has not run a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +28,9 @@ impl Redirect {
     /// Reads what the server at `asked` has said; `None` for an error that is the request's own.
     pub(crate) fn read(error: &Error, asked: &Address) -> Option<Self> {
         let said = std::error::Error::source(error)?.to_string();
+        if said == error::A_FORMER {
+            return Some(Self::Later);
+        }
         let mut words = said.split(' ');
         let (code, slot, place) = (words.next()?, words.next(), words.next());
         let to = || {

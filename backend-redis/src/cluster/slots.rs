@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use leasehold_core::Result;
-use redis::Value;
+use redis::{Cmd, Value};
 
+use super::tags::SlotRanges;
 use crate::config::Address;
 use crate::error;
 use crate::scripts::{number, parts, text};
@@ -24,6 +25,10 @@ impl HashSlot {
         let tag = behind(key, b'{').map(|open| &key[open + 1..]);
         let tag = tag.and_then(|tag| Some(&tag[..behind(tag, b'}')?])).filter(|tag| !tag.is_empty());
         Self(crc16(tag.unwrap_or(key)) % Self::COUNT as u16)
+    }
+
+    pub(super) fn index(self) -> usize {
+        usize::from(self.0)
     }
 
     pub(super) fn new(number: u64) -> Option<Self> {
@@ -67,6 +72,13 @@ impl SlotMap {
         Self { shards: Vec::new(), owners: vec![None; HashSlot::COUNT] }
     }
 
+    /// The question about it.
+    pub(crate) fn question() -> Cmd {
+        let mut slots = redis::cmd("CLUSTER");
+        slots.arg("SLOTS");
+        slots
+    }
+
     /// Reads the answer of `CLUSTER SLOTS` from the server at `asked`. A server whose name it does not know is left out.
     ///
     /// # Errors
@@ -99,6 +111,17 @@ impl SlotMap {
     pub(crate) fn owner(&self, slot: HashSlot) -> Option<&Address> {
         let shard = self.owners[usize::from(slot.0)]?;
         Some(&self.shards[usize::from(shard)].primary)
+    }
+
+    /// The slots of the server at `address`.
+    pub(crate) fn slots_of(&self, address: &Address) -> SlotRanges {
+        let mut ranges = SlotRanges::default();
+        for slot in (0..HashSlot::COUNT).map(|slot| HashSlot(slot as u16)) {
+            if self.owner(slot) == Some(address) {
+                ranges.push(slot.0);
+            }
+        }
+        ranges
     }
 
     /// A server has said that another one has a slot.

@@ -1,44 +1,82 @@
 //! The servers of a cluster.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold_core::backend::Endpoint;
 use leasehold_core::{Env, Error, Result, StoreUrl};
 use tokio::sync::Notify;
 
+use super::failover::{Failover, Pausing};
 use super::{Address, RedisConfig};
 use crate::session::Reach;
 
 /// The configuration of locks in a Redis Cluster,
-/// `redis+cluster://[USER:PASSWORD@]HOST[:PORT],HOST,…[?prefix=P&wait_replicas=N]`.
+/// `redis+cluster://[USER:PASSWORD@]HOST[:PORT],HOST,…[?prefix=P&max_ttl=D&failover_lag=D&pause_after_failover=D&wait_replicas=N]`.
 ///
 /// `rediss+cluster://` is the same over TLS, with the options of `rediss://`. `Debug` shows no secret.
 ///
 /// ```
+/// use std::time::Duration;
+///
 /// use leasehold_redis::RedisClusterConfig;
 ///
 /// let config = RedisClusterConfig::new(["r1.example.org", "r2.example.org:7000"])
-///     .servers(|server| server.prefix("billing").credentials("billing", "secret"));
+///     .servers(|server| server.prefix("billing").credentials("billing", "secret"))
+///     .max_ttl(Duration::from_secs(15));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a configuration opens nothing until a manager is built"]
 pub struct RedisClusterConfig {
-    /// At whatever address the cluster names.
+    /// At whatever address the cluster names; the pause is ours.
     pub(crate) server: RedisConfig,
     nodes: Vec<String>,
+    pausing: Pausing,
 }
 
 impl RedisClusterConfig {
+    /// The default of [`RedisClusterConfig::max_ttl`].
+    pub const DEFAULT_MAX_TTL: Duration = Duration::from_secs(60);
+    /// The default of [`RedisClusterConfig::failover_lag`].
+    pub const DEFAULT_FAILOVER_LAG: Duration = Duration::from_secs(15);
+
     /// Locks in the cluster of these servers, each `HOST` or `HOST:PORT`. One that answers is enough: it names the others. Name
     /// several, as one may be unavailable.
     pub fn new(servers: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        Self { server: RedisConfig::new("", 0), nodes: servers.into_iter().map(Into::into).collect() }
+        Self {
+            server: RedisConfig::new("", 0),
+            nodes: servers.into_iter().map(Into::into).collect(),
+            pausing: Pausing::new(Self::DEFAULT_MAX_TTL, Self::DEFAULT_FAILOVER_LAG),
+        }
     }
 
     /// Sets what the servers have in common, as of a single server: user, prefix, TLS and the rest. A cluster has one database,
-    /// and neither a format nor a pause after a restart yet.
+    /// and no format. Only the pause is [`pause_after_failover`](Self::pause_after_failover).
     pub fn servers(mut self, set: impl FnOnce(RedisConfig) -> RedisConfig) -> Self {
         self.server = set(self.server);
+        self
+    }
+
+    /// The longest ttl of any lock of the prefix; a longer one is refused before any request. Default 60 s, whatever the
+    /// manager's ttl is.
+    pub fn max_ttl(mut self, ttl: Duration) -> Self {
+        self.pausing.max_ttl = ttl;
+        self
+    }
+
+    /// For how long a primary that was replaced may still take writes: the `cluster-node-timeout` of the servers. Default 15 s.
+    pub fn failover_lag(mut self, lag: Duration) -> Self {
+        self.pausing.lag = lag;
+        self
+    }
+
+    /// For how long free locks are not granted after a fail-over or a restart of their server, or a move of their slot.
+    /// Default [`max_ttl`](Self::max_ttl) + [`failover_lag`](Self::failover_lag) + 2 s.
+    ///
+    /// With it a fail-over ends holds early at worst, and lets no second holder in, if the primary that was replaced is dead or
+    /// stops within `failover_lag`. Zero turns that off. All managers of the prefix need the same.
+    pub fn pause_after_failover(mut self, pause: Duration) -> Self {
+        self.pausing.pause = Some(pause);
         self
     }
 
@@ -57,13 +95,14 @@ impl RedisClusterConfig {
         }
         let mut config = Self::new(url.hosts());
         config.server = config.server.reached_by(url)?.with_options_of(url)?;
+        config.pausing.take_from(url)?;
         config.checked()?;
         Ok(config)
     }
 
     /// Checks everything that needs no server.
     pub(crate) fn checked(&self) -> Result<()> {
-        let RedisConfig { database, format, pause, .. } = &self.server;
+        let RedisConfig { database, format, .. } = &self.server;
         let wrong = [
             (self.nodes.is_empty(), "the URL names no server: expected redis+cluster://h1,h2,h3"),
             (*database != 0, "a cluster has database 0 alone"),
@@ -71,13 +110,23 @@ impl RedisClusterConfig {
                 format.is_some(),
                 "cannot use a format in a cluster: keys of other libraries lie in other slots",
             ),
-            (pause.is_some(), "cannot use `pause_after_restart` in a cluster: use fencing tokens"),
         ];
         if let Some((_, rule)) = wrong.into_iter().find(|(is_so, _)| *is_so) {
             return Err(Error::invalid_option(rule));
         }
+        self.pausing.checked(&self.server)?;
         self.endpoints()?;
-        self.server.checked_options()
+        self.of_servers().checked_options()
+    }
+
+    /// The options of the servers, with what follows from ours.
+    pub(crate) fn of_servers(&self) -> RedisConfig {
+        let pause = self.pausing.option(&self.server, true);
+        RedisConfig { pause, ..self.server.clone() }
+    }
+
+    pub(crate) fn failover(&self) -> Failover {
+        self.pausing.failover(None)
     }
 
     /// How its servers are reached.

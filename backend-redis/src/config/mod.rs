@@ -1,6 +1,7 @@
 //! Which server, and how locks are kept in it.
 
 mod cluster;
+mod failover;
 mod format;
 mod login;
 mod sentinel;
@@ -15,10 +16,11 @@ use leasehold_core::{Error, Result, StoreUrl, Tls};
 use redis::{ProtocolVersion, RedisConnectionInfo};
 
 pub use self::cluster::RedisClusterConfig;
+pub(crate) use self::failover::Failover;
 pub use self::format::Format;
 pub(crate) use self::login::Login;
+pub(crate) use self::sentinel::MapAddress;
 pub use self::sentinel::SentinelConfig;
-pub(crate) use self::sentinel::{Failover, MapAddress};
 
 use crate::connection::{Client, Copies, Fixed, Whereabouts};
 use crate::keys::Keys;

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::backend::Endpoint;
-use leasehold_core::{Env, Error, Result, StoreUrl, Timing};
+use leasehold_core::{Env, Error, Result, StoreUrl};
 use tokio_util::sync::CancellationToken;
 
-use super::{Address, Password, PauseOption, RedisConfig, database_number, settings};
+use super::failover::{Failover, Pausing};
+use super::{Address, Password, RedisConfig, database_number, settings};
 use crate::connection::{Client, Sentinels, Watched};
 
 /// The configuration of locks in a Redis primary that sentinels watch,
@@ -35,22 +36,9 @@ pub struct SentinelConfig {
     user: Option<String>,
     password: Option<Password>,
     tls: bool,
-    max_ttl: Duration,
-    failover_lag: Duration,
-    pause: Option<Duration>,
+    pausing: Pausing,
     replicas: Option<u32>,
     map: Option<MapAddress>,
-}
-
-/// What the managers of a prefix agree on about a fail-over.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Failover {
-    /// The longest lease.
-    pub(crate) max_ttl: Duration,
-    /// For how long a primary that was replaced may still take writes.
-    pub(crate) lag: Duration,
-    /// How many replicas there are, if that is asserted.
-    pub(crate) replicas: Option<u32>,
 }
 
 /// How this host reaches an address that a sentinel names. Two are equal if one is a clone of the other.
@@ -98,9 +86,7 @@ impl SentinelConfig {
             user: None,
             password: None,
             tls: true,
-            max_ttl: Self::DEFAULT_MAX_TTL,
-            failover_lag: Self::DEFAULT_FAILOVER_LAG,
-            pause: None,
+            pausing: Pausing::new(Self::DEFAULT_MAX_TTL, Self::DEFAULT_FAILOVER_LAG),
             replicas: None,
             map: None,
         }
@@ -134,14 +120,14 @@ impl SentinelConfig {
     /// The longest ttl of any lock of the prefix; a longer one is refused before any request. Default 60 s, whatever the
     /// manager's ttl is. All managers of the prefix need the same, unless there is no pause.
     pub fn max_ttl(mut self, ttl: Duration) -> Self {
-        self.max_ttl = ttl;
+        self.pausing.max_ttl = ttl;
         self
     }
 
     /// For how long a primary that was replaced may still take writes: the `min-replicas-max-lag` of the servers. Default 10 s.
     /// All managers of the prefix need the same, unless there is no pause.
     pub fn failover_lag(mut self, lag: Duration) -> Self {
-        self.failover_lag = lag;
+        self.pausing.lag = lag;
         self
     }
 
@@ -151,7 +137,7 @@ impl SentinelConfig {
     /// With it a fail-over ends holds early at worst, and lets no second holder in, if the primary that was replaced is dead or
     /// stops within `failover_lag`. Zero turns that off. All managers of the prefix need the same.
     pub fn pause_after_failover(mut self, pause: Duration) -> Self {
-        self.pause = Some(pause);
+        self.pausing.pause = Some(pause);
         self
     }
 
@@ -182,9 +168,7 @@ impl SentinelConfig {
         config.user = url.take("sentinel_user")?;
         config.password = url.take("sentinel_password")?.map(Password);
         config.tls = url.take_parsed("sentinel_tls", "true or false")?.unwrap_or(config.tls);
-        config.max_ttl = url.take_duration("max_ttl")?.unwrap_or(config.max_ttl);
-        config.failover_lag = url.take_duration("failover_lag")?.unwrap_or(config.failover_lag);
-        config.pause = url.take_duration("pause_after_failover")?;
+        config.pausing.take_from(url)?;
         config.replicas = url.take_parsed("replicas", "a number of replicas")?;
         config.checked()?;
         Ok(config)
@@ -192,7 +176,7 @@ impl SentinelConfig {
 
     /// Checks everything that needs no server.
     pub(crate) fn checked(&self) -> Result<()> {
-        let Self { server, master, max_ttl, failover_lag: lag, .. } = self;
+        let Self { server, master, .. } = self;
         let wrong = |rule: String| Err(Error::invalid_option(rule));
         if self.sentinels.is_empty() {
             return wrong("the URL names no sentinel: expected redis+sentinel://s1,s2,s3/MASTER".to_owned());
@@ -206,23 +190,7 @@ impl SentinelConfig {
         if self.user.is_some() && self.password.is_none() {
             return wrong("`sentinel_user` needs `sentinel_password`".to_owned());
         }
-        if !(RedisConfig::MIN_TTL..=Timing::MAX_TTL).contains(max_ttl) {
-            let (least, most) = (RedisConfig::MIN_TTL, Timing::MAX_TTL);
-            return wrong(format!("max_ttl={max_ttl:?} is invalid: expected {least:?} to {most:?}"));
-        }
-        if let Some(PauseOption { name, span, .. }) = server.pause {
-            return wrong(format!(
-                "cannot use {name}={span:?} with sentinels: set `pause_after_failover`, which covers \
-                 restarts, too"
-            ));
-        }
-        if let Some(pause) = self.pause.filter(|pause| !pause.is_zero() && *pause < *max_ttl + *lag + MARGIN)
-        {
-            return wrong(format!(
-                "pause_after_failover={pause:?} is invalid: expected 0s, or at least max_ttl={max_ttl:?} plus \
-                 failover_lag={lag:?} and {MARGIN:?}"
-            ));
-        }
+        self.pausing.checked(server)?;
         if let Some(replicas) = self.replicas {
             let waits = server.wait_replicas;
             if replicas == 0 || ![0, replicas].contains(&waits) {
@@ -239,13 +207,14 @@ impl SentinelConfig {
     /// The options of the servers, with what follows from ours.
     pub(crate) fn of_servers(&self) -> RedisConfig {
         let mut server = self.server.clone();
-        server.pause = self.pause();
+        // Where all replicas confirm what is granted, a primary that was replaced grants nothing.
+        server.pause = self.pausing.option(&self.server, self.replicas.is_none());
         server.wait_replicas = self.replicas.unwrap_or(server.wait_replicas);
         server
     }
 
     pub(crate) fn failover(&self) -> Failover {
-        Failover { max_ttl: self.max_ttl, lag: self.failover_lag, replicas: self.replicas }
+        self.pausing.failover(self.replicas)
     }
 
     /// The way to the primary, watched until `closed`.
@@ -279,27 +248,13 @@ impl SentinelConfig {
     fn endpoints(&self) -> Result<Vec<Endpoint>> {
         self.sentinels.iter().map(|sentinel| Endpoint::parse(sentinel, Self::DEFAULT_PORT)).collect()
     }
-
-    fn pause(&self) -> Option<PauseOption> {
-        let default = || match self.server.format {
-            Some(_) => Duration::ZERO,
-            None => self.max_ttl + self.failover_lag + MARGIN,
-        };
-        let span = self.pause.unwrap_or_else(default);
-        // Where all replicas confirm what is granted, a primary that was replaced grants nothing.
-        let lag = if self.replicas.is_some() { Duration::ZERO } else { self.failover_lag + MARGIN };
-        let (name, max_ttl) = ("pause_after_failover", Some(self.max_ttl));
-        (!span.is_zero()).then_some(PauseOption { name, span, lag, max_ttl })
-    }
 }
-
-/// Servers look for missing replicas once a second, and a promoted one is found a little later.
-const MARGIN: Duration = Duration::from_secs(2);
 
 #[cfg(feature = "tls")]
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::PauseOption;
     use leasehold_core::{ErrorKind, Tls};
 
     fn config(url: &str) -> Result<SentinelConfig> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use futures_util::future::try_join;
+use futures_util::future::{join_all, try_join};
 use leasehold_core::backend::Credentials;
 use leasehold_core::clock::Moment;
 use leasehold_core::{Effect, Error, ErrorKind, Result};
@@ -11,6 +11,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisResult, Value};
 
 use super::client::Client;
+use super::slot_pause::SlotTimes;
 use super::state::ConnectionState;
 use super::wire::{self, Refusals, Wire};
 use super::{Asks, lost};
@@ -32,11 +33,21 @@ pub(super) struct Connection {
     pub(super) began_at: Moment,
     pub(super) up_at: Moment,
     /// What scripts are told, if the server may have forgotten holders.
-    pub(super) times: Option<ReignTimes>,
+    pub(super) times: Times,
     pub(super) wire: Arc<Wire>,
     /// Brings messages, to a link with an inbox.
     pub(super) listener: Option<MultiplexedConnection>,
     pub(super) state: Arc<ConnectionState>,
+}
+
+/// What the scripts of a connection are told.
+#[derive(Debug)]
+pub(super) enum Times {
+    /// Nothing pauses.
+    Unasked,
+    Server(ReignTimes),
+    /// By slot.
+    Slots(SlotTimes),
 }
 
 impl Drop for Connection {
@@ -66,7 +77,11 @@ impl Connected {
 
     /// Until when nothing is granted over it, if that was asked.
     pub(crate) fn paused_until(&self) -> Option<u64> {
-        self.0.times.map(|times| times.paused_until)
+        match &self.0.times {
+            Times::Unasked => None,
+            Times::Server(times) => Some(times.paused_until),
+            Times::Slots(slots) => slots.paused_until(),
+        }
     }
 
     /// Sends one command and waits for its answer until `give_up_at`.
@@ -107,14 +122,33 @@ impl Connected {
         command: &Cmd,
         give_up_at: Moment,
     ) -> Result<Vec<Value>> {
-        let (count, last) = (calls.len(), self.0.times);
-        let pack = |index: usize, out: &mut Vec<u8>, texts: &mut _, number| match calls.get_mut(index) {
-            Some((call, refusals)) => refusals.pack((call, last), out, (texts, number)),
+        let told = join_all(calls.iter().map(|(call, _)| self.0.told(call, give_up_at, false))).await;
+        let told = told.into_iter().collect::<Result<Vec<_>>>()?;
+        let sent_at = self.0.wire.env.now();
+        let mut sent: Vec<_> = calls
+            .iter_mut()
+            .zip(&told)
+            .filter_map(|(call, told)| Some((call, told.as_ref().ok()?)))
+            .collect();
+        let count = sent.len();
+        let pack = |index: usize, out: &mut Vec<u8>, texts: &mut _, number| match sent.get_mut(index) {
+            Some(((call, refusals), last)) => refusals.pack((call, **last), out, (texts, number)),
             None => command.write_packed_command(out),
         };
         let answers = self.0.wire.ask_all(give_up_at, count + 1, pack).await?;
         self.0.all_understood(&answers);
-        Ok(answers)
+        let mut answers = answers.into_iter();
+        let mut all = Vec::with_capacity(calls.len() + 1);
+        for ((call, _), told) in calls.iter().zip(told) {
+            let answer = match told {
+                Ok(_) => answers.next().ok_or_else(|| error::unexpected("to scripts"))?,
+                Err(refused) => refused,
+            };
+            self.0.answered(call, sent_at, &answer);
+            all.push(answer);
+        }
+        all.extend(answers);
+        Ok(all)
     }
 
     /// Whether messages to `channel` come from the server that answers requests (redis.connection-2); `false` where the user
@@ -212,9 +246,47 @@ impl Connection {
         give_up_at: Moment,
         is_asking: bool,
     ) -> Result<RedisResult<Value>> {
+        let told = match self.told(call, give_up_at, is_asking).await? {
+            Ok(told) => told,
+            Err(refused) => return Ok(self.understood(refused.extract_error())),
+        };
+        let sent_at = self.wire.env.now();
+        let answer = self.run_with(call, told, give_up_at, is_asking).await?;
+        self.answered(call, sent_at, &answer);
+        Ok(self.understood(answer.extract_error()))
+    }
+
+    /// The last argument of `call`; the server's error if it refuses to say that.
+    async fn told(
+        &self,
+        call: &Call,
+        give_up_at: Moment,
+        is_asking: bool,
+    ) -> Result<std::result::Result<Option<ReignTimes>, Value>> {
+        match &self.times {
+            Times::Unasked => Ok(Ok(None)),
+            Times::Server(times) => Ok(Ok(Some(*times))),
+            Times::Slots(slots) => slots.of(self, call, give_up_at, is_asking).await,
+        }
+    }
+
+    fn answered(&self, call: &Call, sent_at: Moment, answer: &Value) {
+        if let Times::Slots(slots) = &self.times {
+            slots.answered(call, sent_at, !matches!(answer, Value::ServerError(_)));
+        }
+    }
+
+    /// As [`Connection::run`], with that last argument; an error of the server as it is.
+    pub(super) async fn run_with(
+        &self,
+        call: &Call,
+        last: Option<ReignTimes>,
+        give_up_at: Moment,
+        is_asking: bool,
+    ) -> Result<Value> {
         let mut refusals = Refusals::default();
         loop {
-            let call = (call, self.times);
+            let call = (call, last);
             let mut pack =
                 |out: &mut Vec<u8>, texts: &mut _, number| refusals.pack(call, out, (texts, number));
             let answer = if is_asking {
@@ -227,9 +299,9 @@ impl Connection {
             } else {
                 self.wire.ask(give_up_at, pack).await?
             };
-            let answer = answer.extract_error();
-            if !refusals.one_more(&answer) {
-                return Ok(self.understood(answer));
+            let Value::ServerError(refused) = &answer else { return Ok(answer) };
+            if !refusals.one_more(&Err(refused.clone().into())) {
+                return Ok(answer);
             }
         }
     }

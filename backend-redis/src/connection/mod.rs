@@ -24,6 +24,7 @@ mod meter;
 mod namespace;
 mod pause;
 mod sentinels;
+mod slot_pause;
 mod state;
 mod whereabouts;
 mod wire;
@@ -47,11 +48,12 @@ use crate::error;
 
 pub(crate) use self::client::Client;
 pub(crate) use self::confirming::{Confirming, Copies, too_few_copies};
-use self::connected::Connection;
 pub(crate) use self::connected::{Connected, had_ended};
+use self::connected::{Connection, Times};
 pub(crate) use self::namespace::{Asks, Namespace, as_token_base, record, token_base};
-pub(crate) use self::pause::Pause;
+pub(crate) use self::pause::{Pause, ServerPause};
 pub(crate) use self::sentinels::{Sentinels, Watched};
+pub(crate) use self::slot_pause::{Refuses, SlotPause};
 pub(crate) use self::state::ConnectionState;
 pub(crate) use self::whereabouts::{Fixed, Whereabouts};
 use self::wire::Wire;
@@ -316,10 +318,11 @@ impl Link {
             listener.map_or_else(Default::default, |(listener, state)| (state, Some(listener)));
         let wire = Wire::start(self.env.clone(), stream, Arc::clone(&state));
         let id = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
-        let mut connection = Connection { id, client, began_at, up_at, times: None, wire, listener, state };
+        let mut connection =
+            Connection { id, client, began_at, up_at, times: Times::Unasked, wire, listener, state };
         if let Some(pause) = &self.pause {
             // It is for a primary to say.
-            connection.times = Some(pause.ask(&connection, give_up_at, failed).await?);
+            connection.times = pause.ask(&connection, give_up_at, failed).await?;
         } else if (self.wants_primary.load(Ordering::Relaxed) || self.whereabouts.is_told())
             && !connection.is_primary(give_up_at).await?
         {

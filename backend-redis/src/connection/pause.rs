@@ -3,68 +3,146 @@
 //! A connection leads to one reign of the server as long as it lasts (redis.connection-1): a primary that is made a replica
 //! refuses the next request, and whoever makes it one again has closed its connections. So the request is sent once for each
 //! connection, before all others; the times from its reply are an argument of every script that goes over the connection.
+//!
+//! In a cluster that is so of each slot: see `slot_pause`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::clock::Moment;
 use leasehold_core::{Effect, Error, ErrorKind, Result};
-use redis::RedisError;
+use redis::{RedisError, RedisResult, Value};
 
 use super::Connection;
+use super::connected::Times;
+use super::slot_pause::SlotPause;
 use crate::config::PauseOption;
 use crate::keys::Keys;
-use crate::scripts::{self, ADMIT, Admission, ReignTimes, millis};
+use crate::scripts::{self, ADMIT, Admission, Call, KnownReign, ReignTimes, millis};
 
-/// The request that a link with a pause sends over each of its connections.
-#[derive(Debug)]
-pub(crate) struct Pause {
-    key: String,
-    option: PauseOption,
+/// What a link with a pause asks over each of its connections.
+#[derive(Clone, Debug)]
+pub(crate) enum Pause {
+    Server(ServerPause),
+    Slots(Arc<SlotPause>),
 }
 
 impl Pause {
+    /// What scripts are told over `connection`.
+    ///
+    /// # Errors
+    ///
+    /// As [`ServerPause::ask`].
+    pub(super) async fn ask(
+        &self,
+        connection: &Connection,
+        give_up_at: Moment,
+        failed: fn(RedisError) -> Error,
+    ) -> Result<Times> {
+        match self {
+            Self::Server(pause) => Ok(Times::Server(pause.ask(connection, give_up_at, failed).await?)),
+            Self::Slots(pause) => Ok(Times::Slots(pause.ask(connection, give_up_at, failed).await?)),
+        }
+    }
+}
+
+/// The request about a server that has all locks.
+#[derive(Clone, Debug)]
+pub(crate) struct ServerPause {
+    key: String,
+    terms: Terms,
+}
+
+impl ServerPause {
     pub(crate) fn new(keys: &Keys, option: PauseOption) -> Self {
-        Self { key: keys.origin(), option }
+        Self { key: keys.origin(), terms: Terms(option) }
     }
 
     /// What scripts are told over `connection`.
     ///
     /// # Errors
     ///
-    /// As `failed` says, `Unavailable` for a replica among it; `Denied` without a right; `InvalidOption` if the other managers
-    /// have other terms; `Unsupported` for a server that hides its reign.
-    pub(super) async fn ask(
+    /// As `failed` says, `Unavailable` for a replica among it, and as [`Terms::read`].
+    async fn ask(
         &self,
         connection: &Connection,
         give_up_at: Moment,
         failed: fn(RedisError) -> Error,
     ) -> Result<ReignTimes> {
-        let name = self.option.name;
-        let mut call = ADMIT.call(&[&self.key]);
-        call.arg(written(&self.option));
-        let answer = connection.run(&call, give_up_at, false).await;
+        let answer = connection.run_with(&self.terms.call(&self.key), None, give_up_at, false).await;
         let answer = answer.map_err(|error| error.with_effect(Effect::NotApplied))?;
+        let known = self.terms.read(&self.key, answer.extract_error(), failed)?;
+        Ok(ReignTimes {
+            paused_until: self.terms.paused_until(&known),
+            lag_until: self.terms.lag_until(&known),
+        })
+    }
+}
+
+/// The pause that the managers of a prefix agree on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms(pub(super) PauseOption);
+
+impl Terms {
+    /// As the script notes them: in milliseconds, one behind the other.
+    fn written(self) -> String {
+        self.0.terms().iter().map(|(_, span)| millis(*span).to_string()).collect::<Vec<_>>().join("/")
+    }
+
+    /// The first of our terms that differs from what the others have noted.
+    fn difference(self, noted: &str) -> String {
+        let ours = self.0.terms();
+        let theirs: Option<Vec<u64>> = noted.split('/').map(|millis| millis.parse().ok()).collect();
+        let first = theirs
+            .filter(|theirs| theirs.len() == ours.len())
+            .and_then(|theirs| ours.iter().zip(theirs).find(|((_, ours), theirs)| millis(*ours) != *theirs));
+        match first {
+            Some(((name, ours), theirs)) => {
+                format!("{name} {ours:?} is invalid: expected {:?}", Duration::from_millis(theirs))
+            }
+            // With sentinels and in a cluster there are more terms.
+            None => {
+                let (name, ours) = &ours[0];
+                format!("{name} {ours:?} is invalid: expected the terms {noted:?}, in milliseconds")
+            }
+        }
+    }
+
+    /// The request about the origin in `key`.
+    pub(super) fn call(self, key: &str) -> Call {
+        let mut call = ADMIT.call(&[key]);
+        call.arg(self.written());
+        call
+    }
+
+    /// Reads the answer of that request.
+    ///
+    /// # Errors
+    ///
+    /// As `failed` says; `Denied` without a right; `InvalidOption` if the other managers have other terms; `Unsupported` for a
+    /// server that hides its reign.
+    pub(super) fn read(
+        self,
+        key: &str,
+        answer: RedisResult<Value>,
+        failed: fn(RedisError) -> Error,
+    ) -> Result<KnownReign> {
+        let name = self.0.name;
         let answer = answer.map_err(failed).map_err(|error| match error.kind() {
             ErrorKind::Denied => denied(name, error),
             _ => error,
         })?;
-        self.times(&scripts::admission(&answer)?)
+        self.of(key, scripts::admission(&answer)?)
     }
 
-    fn times(&self, admission: &Admission) -> Result<ReignTimes> {
-        let PauseOption { name, span, lag, .. } = self.option;
+    fn of(self, key: &str, admission: Admission) -> Result<KnownReign> {
+        let name = self.0.name;
         match admission {
-            Admission::Since(since) => {
-                let after = |span| since.saturating_add(millis(span).saturating_mul(1000));
-                Ok(ReignTimes { paused_until: after(span), lag_until: after(lag) })
-            }
-            Admission::OtherTerms(theirs) => {
-                let (key, difference) = (&self.key, difference(&self.option, theirs));
-                Err(Error::invalid_option(format!(
-                    "{difference}, as the other managers of the prefix have. To change that, stop all managers and \
-                     delete the key {key:?}"
-                )))
-            }
+            Admission::Known(known) => Ok(known),
+            Admission::OtherTerms(theirs) => Err(Error::invalid_option(format!(
+                "{}, as the other managers of the prefix have. To change that, stop all managers and delete the key {key:?}",
+                self.difference(&theirs)
+            ))),
             Admission::Unnamed => {
                 let message = format!(
                     "cannot use `{name}`: the server does not show its run_id and master_replid in INFO"
@@ -73,30 +151,21 @@ impl Pause {
             }
         }
     }
-}
 
-/// The terms as the script notes them: in milliseconds, one behind the other.
-fn written(option: &PauseOption) -> String {
-    option.terms().iter().map(|(_, span)| millis(*span).to_string()).collect::<Vec<_>>().join("/")
-}
-
-/// The first of our terms that differs from what the others have noted.
-fn difference(option: &PauseOption, noted: &str) -> String {
-    let ours = option.terms();
-    let theirs: Option<Vec<u64>> = noted.split('/').map(|millis| millis.parse().ok()).collect();
-    let first = theirs
-        .filter(|theirs| theirs.len() == ours.len())
-        .and_then(|theirs| ours.iter().zip(theirs).find(|((_, ours), theirs)| millis(*ours) != *theirs));
-    match first {
-        Some(((name, ours), theirs)) => {
-            format!("{name} {ours:?} is invalid: expected {:?}", Duration::from_millis(theirs))
-        }
-        // With sentinels there are more terms.
-        None => {
-            let (name, ours) = &ours[0];
-            format!("{name} {ours:?} is invalid: expected the terms {noted:?}, in milliseconds")
-        }
+    /// Until when a reign may have forgotten holders, by the clock of its server.
+    pub(super) fn paused_until(self, known: &KnownReign) -> u64 {
+        known.since.saturating_add(micros(self.0.span))
     }
+
+    /// Until when the primary before may go on, by the clock of the server.
+    pub(super) fn lag_until(self, known: &KnownReign) -> u64 {
+        known.since.saturating_add(micros(self.0.lag))
+    }
+}
+
+/// A span as servers count time.
+pub(super) fn micros(span: Duration) -> u64 {
+    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn denied(name: &str, error: Error) -> Error {
@@ -121,8 +190,8 @@ mod tests {
         };
         let alone =
             PauseOption { name: "pause_after_restart", lag: Duration::ZERO, max_ttl: None, ..watched };
-        assert_eq!([watched, alone].map(|option| written(&option)), ["72000/12000/60000", "72000"]);
-        let keys = Keys::new("p", None).unwrap();
+        assert_eq!([watched, alone].map(|option| Terms(option).written()), ["72000/12000/60000", "72000"]);
+        let of = |option, admission| Terms(option).of("p:{%origin}", admission);
         for (option, theirs, words) in [
             (watched, "73000/12000/60000", "`pause_after_failover` 72s is invalid: expected 73s"),
             (watched, "72000/0/60000", "`failover_lag` and `replicas` 12s is invalid: expected 0ns"),
@@ -132,17 +201,18 @@ mod tests {
             (alone, "72000/12000/60000", "expected the terms"),
             (alone, "soon", "expected the terms \"soon\""),
         ] {
-            let refused =
-                Pause::new(&keys, option).times(&Admission::OtherTerms(theirs.to_owned())).unwrap_err();
+            let refused = of(option, Admission::OtherTerms(theirs.to_owned())).unwrap_err();
             assert_eq!((refused.kind(), refused.effect()), (&ErrorKind::InvalidOption, Effect::NotApplied));
             assert!(
                 refused.to_string().contains(words) && refused.to_string().contains("p:{%origin}"),
                 "{refused}"
             );
         }
-        let hidden = Pause::new(&keys, alone).times(&Admission::Unnamed).unwrap_err();
+        let hidden = of(alone, Admission::Unnamed).unwrap_err();
         assert_eq!((hidden.kind(), hidden.effect()), (&ErrorKind::Unsupported, Effect::NotApplied));
-        let times = Pause::new(&keys, watched).times(&Admission::Since(5)).unwrap();
-        assert_eq!((times.paused_until, times.lag_until), (72_000_005, 12_000_005));
+        let reign = || KnownReign { since: 5, now: 5, reign: String::new(), slots: String::new() };
+        let known = of(watched, Admission::Known(reign())).unwrap();
+        let times = (Terms(watched).paused_until(&known), Terms(watched).lag_until(&known));
+        assert_eq!(times, (72_000_005, 12_000_005));
     }
 }

@@ -1,11 +1,14 @@
 -- Returns until when the server may have forgotten holders: the pause begins when a manager first connects to this reign of it,
 -- that is to its process since it was promoted last. It also begins anew where a primary has a new replication id because it
--- had no replica for `repl-backlog-ttl`.
+-- had no replica for `repl-backlog-ttl`. In a cluster each slot has an origin, which moves with it, and so has each server.
 --
--- KEYS  origin: "RUN REPLID SINCE TERMS", of the reign that this was written in
--- ARGV  the terms that all managers have alike: the pause in milliseconds, and with sentinels "/LAG/MAX_TTL" behind it
--- Reply: {1, since when, in microseconds}; {0, terms} if the other managers have others; {2} if the server does not tell its
--- reign
+-- KEYS  origin: "RUN REPLID SINCE TERMS", of the reign that this was written in; of a server in a cluster with " SLOTS" behind
+-- ARGV  the terms that all managers have alike: the pause in milliseconds, and with sentinels or in a cluster "/LAG/MAX_TTL"
+--       behind it;
+--       in a cluster: the slots that the server has, or "";
+--       "RUN REPLID SINCE" of a server that has the slot since then, or ""
+-- Reply: {1, since when, the time now, the reign, slots}, both in microseconds; {0, terms} if the other managers have others;
+-- {2} if the server does not tell its reign
 
 local info = redis.call('INFO', 'server', 'replication')
 -- It may be promoted in a moment, whatever its data are.
@@ -17,16 +20,21 @@ if not (run and replid) then
   return { 2 }
 end
 local reign = run .. ' ' .. replid
-local known, since, terms = string.match(redis.call('GET', KEYS[1]) or '', '^(%x+ %x+) (%d+) (%S+)$')
+local written = redis.call('GET', KEYS[1]) or ''
+local known, since, terms, slots = string.match(written, '^(%x+ %x+) (%d+) (%S+) ?(%S*)$')
 if known and terms ~= ARGV[1] then
   return { 0, terms }
 end
 local now = clock()
 -- A clock that was set back is not waited for.
 if known ~= reign or since - now > 0 then
-  since = now
+  local server, begun = string.match(ARGV[3] or '', '^(%x+ %x+) (%d+)$')
+  since, slots = now, ARGV[2] or ''
+  if server == reign and begun - now < 0 then
+    since = begun
+  end
   -- A full server takes what follows a first write that frees.
   redis.call('DEL', KEYS[1])
-  redis.call('SET', KEYS[1], reign .. ' ' .. since .. ' ' .. ARGV[1])
+  redis.call('SET', KEYS[1], reign .. ' ' .. since .. ' ' .. ARGV[1] .. (slots == '' and '' or ' ' .. slots))
 end
-return { 1, since }
+return { 1, since, now, reign, slots }

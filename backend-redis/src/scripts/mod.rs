@@ -305,18 +305,34 @@ fn each_of<T>(
 /// The result of `admit`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// The reign of the server is known since then, in microseconds of the server's clock.
-    Since(u64),
+    Known(KnownReign),
     /// The other managers have other terms: as the first argument of the script.
     OtherTerms(String),
     /// The server does not tell its reign.
     Unnamed,
 }
 
+/// The reign of a server, as it is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KnownReign {
+    /// In microseconds of the server's clock.
+    pub(crate) since: u64,
+    /// When that was answered.
+    pub(crate) now: u64,
+    /// Its process, and what it is called since its promotion.
+    pub(crate) reign: String,
+    /// The slots that it had by then, if those were noted.
+    pub(crate) slots: String,
+}
+
 /// Reads the answer of `admit`.
 pub(crate) fn admission(value: &Value) -> Result<Admission> {
+    let known = |since, now, reign, slots| {
+        let (reign, slots) = (text(reign)?.to_owned(), text(slots)?.to_owned());
+        Some(Admission::Known(KnownReign { since: number(since)?, now: number(now)?, reign, slots }))
+    };
     match parts(value) {
-        [Value::Int(1), since] => number(since).map(Admission::Since),
+        [Value::Int(1), since, now, reign, slots] => known(since, now, reign, slots),
         [Value::Int(0), terms] => text(terms).map(|terms| Admission::OtherTerms(terms.to_owned())),
         [Value::Int(2)] => Some(Admission::Unnamed),
         _ => None,

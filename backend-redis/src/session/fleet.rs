@@ -83,6 +83,12 @@ impl Fleet {
         }
     }
 
+    /// Whether nothing is granted in the slot of `key`, as far as is known (redis.slots-4).
+    pub(crate) fn is_paused(&self, key: impl FnOnce() -> String) -> bool {
+        let pause = self.cluster().and_then(|shards| shards.pause.as_ref());
+        pause.is_some_and(|pause| pause.is_on(HashSlot::of(key())))
+    }
+
     /// Runs a script.
     pub(crate) async fn run(&self, call: &Call, give_up_at: Moment) -> Result<Value> {
         let mut route = self.of(call);

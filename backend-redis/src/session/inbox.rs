@@ -68,8 +68,13 @@ impl Session {
         let now = self.env.now();
         match news {
             News::Granted { counter } => {
-                granted(&mut entry.contender.lock(), over, now, counter);
-                self.listen(&entry);
+                let contender = &mut entry.contender.lock();
+                if self.fleet.is_paused(|| self.keys.lock(&entry.name)) {
+                    contender.due(now, Duration::ZERO);
+                } else {
+                    granted(contender, over, now, counter);
+                    self.listen(&entry);
+                }
             }
             News::Due { ask_in } => entry.contender.lock().due(now, ask_in),
             // Of a quorum.

@@ -9,6 +9,7 @@
 //! | `acquisition` | drives one contender |
 //! | `fleet` | the way of each request to the server that has the lock |
 //! | `shards` | the servers of a cluster |
+//! | `refuses` | the word of a server that it has given a slot away |
 //! | `renewer` | keeps entries alive, holding or waiting |
 //! | `inbox` | the messages that the session receives |
 //! | `foreign` | the channels on which foreign clients publish releases |
@@ -29,6 +30,7 @@ mod inbox;
 mod ledger;
 mod life;
 mod pending_releases;
+mod refuses;
 mod renewer;
 mod shards;
 
@@ -48,7 +50,9 @@ use tokio_util::sync::CancellationToken;
 use self::fleet::Fleet;
 use self::foreign::Channels;
 use crate::config::{Failover, Format, PauseOption, RedisClusterConfig, RedisConfig, SentinelConfig};
-use crate::connection::{Confirming, Copies, Inbox, Link, LinkEvent, Namespace, Pause, Whereabouts};
+use crate::connection::{
+    Confirming, Copies, Inbox, Link, LinkEvent, Namespace, Pause, ServerPause, SlotPause, Whereabouts,
+};
 use crate::keys::{self, Keys};
 use crate::protocol::{Contender, Unanswered};
 use crate::scripts::{Call, FOREIGN, Inboxes, Naming, OWN, Script};
@@ -71,7 +75,8 @@ impl Servers<'_> {
     fn failover(&self) -> Option<Failover> {
         match self {
             Self::Watched(sentinels) => Some(sentinels.failover()),
-            Self::One | Self::Cluster(_) => None,
+            Self::Cluster(cluster) => Some(cluster.failover()),
+            Self::One => None,
         }
     }
 }
@@ -141,7 +146,7 @@ impl Session {
     ) -> Result<Opened<Self>> {
         let (pause, failover) = (config.pause, servers.failover());
         outlives(pause, failover.as_ref(), env.timing().ttl)?;
-        let asked = |keys: &Keys| pause.map(|option| Pause::new(keys, option));
+        let asked = |keys: &Keys| pause.map(|option| Pause::Server(ServerPause::new(keys, option)));
         let closed = CancellationToken::new();
         // A caller that cancels `open` ends the started tasks.
         let open = closed.clone().drop_guard();
@@ -160,7 +165,9 @@ impl Session {
         let heard = Inbox { channel: format!("{channels}{inbox}"), hears: told, keys: admitted };
         let format = config.format.clone();
         let (fleet, other_key) = if let Servers::Cluster(cluster) = servers {
-            let opening = Shards::open(&env, cluster.reach(&env)?, config.copies(), heard, closed.clone());
+            let of_slots = |option| SlotPause::new(&env, &keys, option, cluster.failover());
+            let (reach, copies) = (cluster.reach(&env)?, config.copies());
+            let opening = Shards::open(&env, reach, copies, pause.map(of_slots), heard, closed.clone());
             let (shards, other_key) = opening.await?;
             (Fleet::Shards(shards), other_key)
         } else {

@@ -33,7 +33,8 @@ use super::fleet::{Hop, Route, SlotRoute};
 use crate::cluster::{HashSlot, Redirects, SlotMap};
 use crate::config::{Address, Login};
 use crate::connection::{
-    Asks, Client, Confirming, Connected, Copies, Fixed, Hears, Inbox, Link, LinkEvent, Whereabouts,
+    Asks, Client, Confirming, Connected, Copies, Fixed, Hears, Inbox, Link, LinkEvent, Pause, SlotPause,
+    Whereabouts,
 };
 use crate::error;
 
@@ -42,6 +43,8 @@ pub(crate) struct Shards {
     pub(super) env: Env,
     reach: Reach,
     pub(super) copies: Copies,
+    /// Whether slots that may have lost holders grant nothing at first.
+    pub(super) pause: Option<Arc<SlotPause>>,
     map: watch::Sender<SlotMap>,
     links: Mutex<HashMap<Address, ShardLink>>,
     home: OnceLock<Arc<Link>>,
@@ -85,6 +88,7 @@ impl Shards {
         env: &Env,
         reach: Reach,
         copies: Copies,
+        pause: Option<SlotPause>,
         inbox: Inbox,
         closed: CancellationToken,
     ) -> Result<(Arc<Self>, Option<String>)> {
@@ -92,20 +96,25 @@ impl Shards {
             env: env.clone(),
             reach,
             copies,
+            pause: pause.map(Arc::new),
             map: watch::Sender::new(SlotMap::new()),
             links: Mutex::default(),
             home: OnceLock::new(),
             hears: Arc::clone(&inbox.hears),
             closed: closed.clone(),
         });
+        let cluster: Weak<Self> = Arc::downgrade(&shards);
+        if let Some(pause) = &shards.pause {
+            let servers: Weak<Self> = Weak::clone(&cluster);
+            pause.with_servers(servers);
+        }
         let map = shards.reach.map(env).await?;
         shards.apply(map);
-        let cluster: Weak<Self> = Arc::downgrade(&shards);
         // Managers begin at different servers.
         let attempts = AtomicUsize::new(RandomState::new().hash_one(()) as usize);
         let anywhere = Anywhere { shards: Weak::clone(&cluster), attempts };
         let inbox = Inbox { keys: inbox.keys.map(|keys| keys.in_cluster(cluster)), ..inbox };
-        let home = Arc::new(Link::new(env.clone(), Arc::new(anywhere), Some(inbox), None));
+        let home = Arc::new(Link::new(env.clone(), Arc::new(anywhere), Some(inbox), shards.asked()));
         let home = shards.home.get_or_init(|| home);
         let other_key = home.start(closed.clone()).await?;
         let keeping = Arc::clone(&shards);
@@ -209,16 +218,21 @@ impl Shards {
         let mut links = self.links.lock();
         let links = links.entry(address.clone()).or_insert_with(|| {
             let closed = self.closed.child_token();
-            let link = self.reach.link_to(&self.env, address);
+            let link = self.reach.link_to(&self.env, address, self.asked());
             link.start_later(closed.clone());
             let confirming = (self.copies != Copies::NONE).then(|| {
-                let second = self.reach.link_to(&self.env, address);
+                let second = self.reach.link_to(&self.env, address, self.asked());
                 second.start_later(closed.clone());
                 Arc::new(Confirming::start(&self.env, second, self.copies, closed.clone()))
             });
             ShardLink { link, confirming, _open: closed.drop_guard() }
         });
         (Arc::clone(&links.link), links.confirming.clone())
+    }
+
+    /// What the links to primaries ask first.
+    fn asked(&self) -> Option<Pause> {
+        self.pause.clone().map(Pause::Slots)
     }
 
     /// The links to the primaries, as far as these are known.
@@ -313,7 +327,8 @@ impl Shards {
     async fn read_map(&self) -> Result<SlotMap> {
         let give_up_at = self.env.now() + self.env.timing().op_timeout / 4;
         let reads = self.primaries().into_iter().map(|address| async move {
-            let answer = self.connected(&address, give_up_at).await?.ask(&slots(), give_up_at).await?;
+            let answer =
+                self.connected(&address, give_up_at).await?.ask(&SlotMap::question(), give_up_at).await?;
             SlotMap::read(&answer, &address)
         });
         let maps: Vec<_> = join_all(reads).await.into_iter().flatten().collect();
@@ -337,10 +352,10 @@ impl Asks for Shards {
 
 impl Reach {
     /// A link to that server, which is down.
-    fn link_to(&self, env: &Env, address: &Address) -> Arc<Link> {
+    fn link_to(&self, env: &Env, address: &Address, pause: Option<Pause>) -> Arc<Link> {
         let fixed = Fixed { client: self.client.at(address.clone()), login: self.login.clone() };
         let node = ClusterNode { fixed, doubted: Arc::clone(&self.doubted) };
-        Arc::new(Link::new(env.clone(), Arc::new(node), None, None))
+        Arc::new(Link::new(env.clone(), Arc::new(node), None, pause))
     }
 
     /// Where the slots are, by the word of the first of these servers that knows.
@@ -351,7 +366,7 @@ impl Reach {
     async fn read_at(&self, env: &Env, servers: &[Address]) -> Result<SlotMap> {
         let reads = servers.iter().map(|address| {
             Box::pin(async move {
-                let map = SlotMap::read(&self.ask_once(env, address, &slots()).await?, address)?;
+                let map = SlotMap::read(&self.ask_once(env, address, &SlotMap::question()).await?, address)?;
                 // A server that has not joined yet.
                 if map.shards().is_empty() { Err(error::uncovered()) } else { Ok(map) }
             })
@@ -368,7 +383,7 @@ impl Reach {
     async fn ask_once(&self, env: &Env, address: &Address, command: &Cmd) -> Result<Value> {
         let closed = CancellationToken::new();
         let _open = closed.clone().drop_guard();
-        let link = self.link_to(env, address);
+        let link = self.link_to(env, address, None);
         link.start(closed).await?;
         let give_up_at = env.now() + env.timing().op_timeout;
         link.connected(give_up_at).await?.ask(command, give_up_at).await
@@ -429,12 +444,6 @@ impl Whereabouts for Anywhere {
             shards.doubt();
         }
     }
-}
-
-fn slots() -> Cmd {
-    let mut slots = redis::cmd("CLUSTER");
-    slots.arg("SLOTS");
-    slots
 }
 
 /// The pauses of a request whose slot is being moved.

@@ -26,12 +26,13 @@ const NAMES: u64 = 1000;
 /// How long a primary is silent before a replica takes its place.
 const SILENT: Duration = Duration::from_secs(1);
 
-fn of(cluster: &Cluster) -> RedisClusterConfig {
+pub(crate) fn of(cluster: &Cluster) -> RedisClusterConfig {
     // One is enough: it names the others.
-    RedisClusterConfig::new([cluster.addrs()[0].to_string()])
+    let config = RedisClusterConfig::new([cluster.addrs()[0].to_string()]);
+    config.max_ttl(LONG).pause_after_failover(Duration::ZERO)
 }
 
-async fn started(masters: usize, replicas: usize) -> Cluster {
+pub(crate) async fn started(masters: usize, replicas: usize) -> Cluster {
     Cluster::start(masters, replicas, SILENT).await.unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -152,9 +153,14 @@ async fn names_lie_on_every_server() {
     let refused = LockManager::builder(plain).build().await.unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::Unsupported, "{refused:#}");
     assert!(refused.to_string().contains("scheme redis or rediss"), "{refused:#}");
-    for url in
-        ["redis+cluster://h/1", "redis+cluster://h?format=string", "redis+cluster://", "redis+cluster://h:0"]
-    {
+    for url in [
+        "redis+cluster://h/1",
+        "redis+cluster://h?format=string",
+        "redis+cluster://h?pause_after_restart=9s",
+        "redis+cluster://h?pause_after_failover=76s",
+        "redis+cluster://",
+        "redis+cluster://h:0",
+    ] {
         let refused = url.parse::<StoreUrl>().and_then(|mut url| RedisClusterConfig::from_url(&mut url));
         assert_eq!(*refused.unwrap_err().kind(), ErrorKind::InvalidOption, "{url}");
     }

@@ -7,6 +7,7 @@
 mod access;
 mod clock;
 mod cluster;
+mod cluster_pause;
 mod counts;
 mod diagnosis;
 mod failover;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         access::on_valkey(),
         clock::trials(),
         cluster::trials(),
+        cluster_pause::trials(),
         counts::trials(),
         diagnosis::trials(),
         failover::trials(),

@@ -44,9 +44,7 @@ impl<A: Clone + PartialEq> Survey<A> {
     pub(super) fn add(&mut self, report: Report<A>) {
         if let Report::Primary(address, epoch, id) = &report {
             self.epoch = self.epoch.max(Some(*epoch));
-            let is_same = |other: &Report<A>| {
-                matches!(other, Report::Primary(named, of, by) if (named, of, by) == (address, epoch, id))
-            };
+            let is_same = |other: &Report<A>| matches!(other, Report::Primary(named, of, by) if (named, of, by) == (address, epoch, id));
             // redis.survey-3
             if id.is_some() && self.reports.iter().any(is_same) {
                 self.asked -= 1;

@@ -12,7 +12,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexS
 
 use super::answers::Answers;
 use super::*;
-use crate::connection::Connection;
+use crate::connection::{Connection, Times};
 use crate::scripts::{ADMIT, ReignTimes};
 
 /// A wire to a server of the test, between which so many bytes are on their way at most.
@@ -320,7 +320,7 @@ async fn script_is_sent_once_for_all_calls() {
         let Setup { wire, mut server, .. } = Setup::new(1 << 20);
         let state = Arc::clone(&wire.connection);
         let up_at = wire.env.now();
-        let times = Some(ReignTimes { paused_until: 9, lag_until: 7 });
+        let times = Times::Server(ReignTimes { paused_until: 9, lag_until: 7 });
         let client = crate::RedisConfig::new("h", 1).client(up_at.since(up_at)).unwrap();
         let connection =
             Connection { id: 0, client, began_at: up_at, up_at, times, wire, listener: None, state };

@@ -25,6 +25,7 @@ use schedules::{Setting, walk};
 mod delays;
 mod foreign;
 mod looks;
+mod moves;
 mod mutant;
 mod orphans;
 mod promotions;
@@ -240,7 +241,7 @@ impl World {
             Message::Released { client, owner } => {
                 self.clients[client].leaving.remove(&owner);
             }
-            Message::Push { client, reign, .. } if self.is_given_up(client, reign) => {}
+            Message::Push { client, owner, reign, .. } if self.is_given_up(client, owner, reign) => {}
             Message::Push { client, owner, counter, .. } => self.push(client, owner, counter),
             Message::Signal => {
                 for client in &mut self.clients {

@@ -48,6 +48,14 @@ pub(super) enum Mutant {
     /// The pause is shorter than the leases.
     ShortPause,
     NoPause,
+    /// A slot that has moved counts from when its new server is known.
+    OriginOfServer,
+    /// A client takes each other reign for a promotion: it does not ask whether the server before refuses the slot.
+    TakesMovesForPromotions,
+    /// A client takes each other reign for a move, once the slot has moved.
+    TrustsEveryMove,
+    /// A client forgets after a move that a primary before the promotion before may go on.
+    ForgetsEarlierLag,
     Scripts(Fault),
 }
 

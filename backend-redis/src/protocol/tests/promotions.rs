@@ -23,8 +23,8 @@ pub(super) struct Replication {
     run: Option<u64>,
     /// What it may have.
     past: VecDeque<Data>,
-    /// It is the primary before, and goes on.
-    former: Option<Former>,
+    /// It is the primary before, and goes on; and others from where the slot was before.
+    formers: Vec<Former>,
 }
 
 #[derive(Debug)]
@@ -47,18 +47,26 @@ impl Replication {
     pub(super) fn follow(&mut self, data: Data) {
         self.past = VecDeque::from([data]);
     }
+
+    /// It is another one, which has been in these states.
+    pub(super) fn follow_another(&mut self, past: [Data; 2]) {
+        (self.run, self.past) = (None, past.into());
+    }
 }
 
 impl Runs {
     pub(super) fn leads_to_former(&self, over: Connection, now: u64) -> bool {
-        let former = self.replication.former.as_ref();
-        former.is_some_and(|former| over.reign == former.reign.replid && now < former.until)
+        let mut formers = self.replication.formers.iter();
+        formers.any(|former| over.reign == former.reign.replid && now < former.until)
     }
 }
 
 impl World {
     /// A server dies or is promoted, or a client leaves its server for one of both.
     pub(super) fn change_server(&mut self, client: usize, pick: usize) {
+        if self.move_slot(pick) {
+            return;
+        }
         let Some(runs) = &mut self.runs else { return };
         match (runs.lag, pick % 8) {
             (1.., 0) => {
@@ -81,20 +89,25 @@ impl World {
         let Some(data) = past.get(past.len().saturating_sub(lost + 1)).cloned() else { return };
         let former = Former { server: self.server.clone(), origin: runs.origin, reign: runs.reign, until };
         let run = runs.replication.run.replace(former.reign.run);
-        // The primary before that has stopped: it is the one that is promoted.
-        runs.replication.former = Some(former);
+        // The primary before has stopped if it is the one that is promoted.
+        runs.replication.formers.retain(|former| Some(former.reign.run) != run);
+        runs.replication.formers.push(former);
         self.come_up(data, run);
     }
 
     /// The client connects to the primary before, by an address that is out of date.
     fn reach_former(&mut self, client: usize) {
         if let Some(runs) = &mut self.runs
-            && let Some(Former { origin: Some(origin), reign, until, .. }) = runs.replication.former
-            && self.now < until
-            && origin.reign == reign
+            && let Some(Former { origin: Some(origin), reign, until, .. }) = runs.replication.formers.last()
+            && self.now < *until
+            && origin.reign == *reign
+            && !runs.slots.as_ref().is_some_and(|slots| slots.has_left(client, reign.replid, self.now))
         {
             let (paused_until, lag_until) =
                 (origin.since + micros(restarts::PAUSE + LAG), origin.since + micros(LAG));
+            let lag_until = runs.slots.as_mut().map_or(lag_until, |slots| {
+                slots.enters(client, reign.replid, (micros(self.now), lag_until), self.mutant)
+            });
             runs.connections[client] =
                 Connection { reign: reign.replid, paused_until: Some(paused_until), lag_until };
         }
@@ -113,7 +126,7 @@ impl World {
     /// The primary before has stopped.
     pub(super) fn end_former(&mut self) {
         if let Some(runs) = &mut self.runs {
-            runs.replication.former = None;
+            runs.replication.formers.clear();
         }
     }
 
@@ -121,19 +134,22 @@ impl World {
     pub(super) fn deliver(&mut self, message: Message) -> Result<(), String> {
         let Message::Request { over, .. } = message else { return self.serve(message) };
         if over.reign == self.reign() {
-            return self.serve(message);
+            let is_renewal = self.is_renewal(&message);
+            self.serve(message)?;
+            return if is_renewal { self.was_renewed() } else { Ok(()) };
         }
         let leads_to_former = self.runs.as_ref().is_some_and(|runs| runs.leads_to_former(over, self.now));
         if leads_to_former {
-            self.swap_former();
+            self.swap_former(over);
             self.serve(message)?;
-            self.swap_former();
+            self.swap_former(over);
         }
         Ok(())
     }
 
-    fn swap_former(&mut self) {
-        if let Some(former) = self.runs.as_mut().and_then(|runs| runs.replication.former.as_mut()) {
+    fn swap_former(&mut self, over: Connection) {
+        let formers = self.runs.iter_mut().flat_map(|runs| &mut runs.replication.formers);
+        for former in formers.filter(|former| former.reign.replid == over.reign) {
             std::mem::swap(&mut self.server, &mut former.server);
         }
     }

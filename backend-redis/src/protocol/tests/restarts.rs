@@ -4,6 +4,7 @@
 //! After every step, the holds that clients believe in fit together, and beside what was granted in this reign (G1, G2), and
 //! tokens grow (G3). When the faults end, every client gets the lock in turn (G6).
 
+use super::moves::Slots;
 use super::promotions::Replication;
 use super::*;
 use crate::scripts::model::{Connection, Origin, Reign};
@@ -20,7 +21,7 @@ pub(super) type Data = (Server, Option<Origin>);
 #[derive(Debug)]
 pub(super) struct Runs {
     /// How many processes and promotions there were.
-    count: u64,
+    pub(super) count: u64,
     pub(super) reign: Reign,
     /// When the current reign began, in microseconds.
     came_up_at: u64,
@@ -31,6 +32,8 @@ pub(super) struct Runs {
     /// For how long a primary may go on beside the next one, in milliseconds.
     pub(super) lag: u64,
     pub(super) replication: Replication,
+    /// Of a cluster.
+    pub(super) slots: Option<Slots>,
 }
 
 impl Runs {
@@ -45,6 +48,7 @@ impl Runs {
             connections: Default::default(),
             lag,
             replication: Replication::default(),
+            slots: None,
         }
     }
 
@@ -55,26 +59,29 @@ impl Runs {
         self.came_up_at = micros(now);
     }
 
-    /// A connection that is made now.
-    fn admit(&mut self, now: u64, mutant: Mutant) -> Connection {
+    /// A connection that is made now, by a client or an administrator.
+    fn admit(&mut self, client: Option<usize>, now: u64, mutant: Mutant) -> Connection {
         let mut reign = self.reign;
         match (mutant, &mut self.origin) {
             (Mutant::PauseOnceForever, Some(origin)) => origin.reign = reign,
             (Mutant::RunOnly, _) => reign.replid = 0,
             _ => {}
         }
-        let since = Origin::admit(&mut self.origin, reign, micros(now));
+        let now = micros(now);
+        let since = self.slots.as_mut().map_or(now, |slots| slots.since(reign, now, mutant));
+        let since = Origin::admit(&mut self.origin, reign, now, since);
+        let lag_until = since + micros(self.lag);
+        let lag_until = match (&mut self.slots, client) {
+            (Some(slots), Some(client)) => slots.enters(client, self.reign.replid, (now, lag_until), mutant),
+            _ => lag_until,
+        };
         let pause = match mutant {
             Mutant::NoPause => 0,
             Mutant::ShortPause => PAUSE / 2,
             Mutant::NoLag => PAUSE,
             _ => PAUSE + self.lag,
         };
-        Connection {
-            reign: self.reign.replid,
-            paused_until: Some(since + micros(pause)),
-            lag_until: since + micros(self.lag),
-        }
+        Connection { reign: self.reign.replid, paused_until: Some(since + micros(pause)), lag_until }
     }
 }
 
@@ -89,7 +96,10 @@ impl World {
         let Some(runs) = &mut self.runs else { return Connection::default() };
         let before = runs.connections[id];
         if before.reign != runs.reign.replid && !runs.leads_to_former(before, self.now) {
-            runs.connections[id] = runs.admit(self.now, self.mutant);
+            if runs.slots.as_ref().is_some_and(|slots| slots.has_left(id, runs.reign.replid, self.now)) {
+                return Connection::default();
+            }
+            runs.connections[id] = runs.admit(Some(id), self.now, self.mutant);
             if self.mutant == Mutant::RunUnasked && before.reign != 0 {
                 runs.connections[id].paused_until = before.paused_until;
             }
@@ -114,8 +124,11 @@ impl World {
         granted.map(|(owner, (mode, counter, _))| hold(owner, mode, counter)).collect()
     }
 
-    /// Whether the client has given up the connection to that reign, with what may still be unread from it.
-    pub(super) fn is_given_up(&self, client: usize, reign: u64) -> bool {
+    /// Whether a grant of that reign is not believed: the client has given up its connection, with what may be unread from it.
+    pub(super) fn is_given_up(&mut self, client: usize, owner: Owner, reign: u64) -> bool {
+        if self.runs.as_ref().is_some_and(|runs| runs.slots.is_some()) {
+            return self.is_outdated(client, owner, reign);
+        }
         self.mutant != Mutant::CountsEarlierRuns
             && self.runs.as_ref().is_some_and(|runs| runs.connections[client].reign != reign)
     }
@@ -153,7 +166,7 @@ impl World {
     pub(super) fn force(&mut self) {
         self.server.expire(micros(self.now));
         let Some(runs) = self.runs.as_mut().filter(|_| self.server.lock.is_none()) else { return };
-        let mut over = runs.admit(self.now, self.mutant);
+        let mut over = runs.admit(None, self.now, self.mutant);
         over.paused_until = over.paused_until.filter(|_| self.mutant != Mutant::ForceForgets);
         self.server.over = over;
         self.server.revoke(micros(self.now), None, &mut self.flying);

@@ -14,6 +14,9 @@ pub(super) enum Setting {
     Restarts,
     /// Replicas that are promoted, while the primary before goes on.
     Promotions,
+    /// The same in a cluster, whose slots move.
+    Cluster,
+    Moves,
 }
 
 /// The network, whether foreign clients take the lock too, how each client wants it, and the events.
@@ -21,7 +24,7 @@ pub(super) type Schedule = (Network, bool, Vec<Mode>, Vec<(u8, u16)>);
 
 impl Setting {
     fn schedules(self) -> impl Strategy<Value = Schedule> {
-        let is_forgetful = matches!(self, Self::Restarts | Self::Promotions);
+        let is_forgetful = !matches!(self, Self::Exclusive | Self::Shared);
         let (kinds, longest) = if is_forgetful { (0_u8..12, 150) } else { (0..14, 120) };
         let event = (kinds, any::<u16>()).prop_map(move |(kind, pick)| match self {
             // Foreign clients have no such locks.
@@ -51,6 +54,8 @@ impl Setting {
                 Self::Exclusive | Self::Shared => None,
                 Self::Restarts => Some(Runs::new(0)),
                 Self::Promotions => Some(Runs::new(promotions::LAG)),
+                Self::Cluster => Some(Runs::in_cluster(false)),
+                Self::Moves => Some(Runs::in_cluster(true)),
             };
             for (kind, pick) in events {
                 world.event(*kind, usize::from(*pick))?;

@@ -18,15 +18,11 @@ pub(crate) struct Origin {
 }
 
 impl Origin {
-    /// A manager connects to that reign, where `known` is written; returns since when the reign is known.
-    pub(crate) fn admit(known: &mut Option<Self>, reign: Reign, now: u64) -> u64 {
-        known.filter(|known| known.reign == reign && known.since <= now).map_or_else(
-            || {
-                *known = Some(Self { reign, since: now });
-                now
-            },
-            |known| known.since,
-        )
+    /// A manager connects to that reign, where `known` is written; returns since when the reign is known, which is `since` if
+    /// nothing is written of it.
+    pub(crate) fn admit(known: &mut Option<Self>, reign: Reign, now: u64, since: u64) -> u64 {
+        let written = known.filter(|known| known.reign == reign && known.since <= now);
+        known.insert(written.unwrap_or(Self { reign, since })).since
     }
 }
 

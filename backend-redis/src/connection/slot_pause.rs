@@ -1,0 +1,351 @@
+//! Until when a slot of a cluster may have lost holders: its server has restarted or was promoted, or the slot has moved.
+//!
+//! A slot that is in use has an origin, which moves with it, so a slot that comes to another server is told from one that has
+//! been there (redis.slots-1). A server has an origin, too, with the slots that it had when its reign was first seen: an unused
+//! one of those begins with the server's, and costs no pause of its own.
+//!
+//! The lag is for a primary that was replaced and goes on: it may end a lease and grant the lock again. A slot that moves is
+//! refused by the server that had it, so that one grants nothing. Other managers and this one look the same to the new server.
+//! Therefore the session notes the server by which a slot was served last, and asks that one whether it refuses the slot.
+//!
+//! # Invariants
+//! - **redis.slots-1** Nothing is sent to a script over a connection before the slot's origin was asked over it, or after the
+//!   slot was idle there for longer than a server needs to be replaced and to come back.
+//! - **redis.slots-2** A lease is renewed that ends within the lag only if each server that has served the slot for this session
+//!   within the lag refuses it, by the word of the same process.
+//! - **redis.slots-3** A session does not go back to a server that it has left without that word, until the lag is over.
+//! - **redis.slots-4** While a slot pauses, a message grants nothing: it may be of the primary before.
+//!
+//! Not promised: that a move to a server and back is seen if the server in between fails without having copied the slot's origin.
+//!
+//! Held against a model by `protocol/tests/moves.rs`.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use leasehold_core::clock::Moment;
+use leasehold_core::{Effect, Env, Error, Result};
+use parking_lot::Mutex;
+use redis::{RedisError, Value};
+
+use super::Connection;
+use super::connected::ended;
+use super::pause::{Terms, micros};
+use crate::cluster::{HashSlot, SlotMap, SlotRanges};
+use crate::config::{Address, Failover, PauseOption};
+use crate::error;
+use crate::keys::Keys;
+use crate::scripts::{Call, KnownReign, OWN, ReignTimes};
+
+/// What a session knows of the slots that it uses.
+pub(crate) struct SlotPause {
+    env: Env,
+    keys: Keys,
+    terms: Terms,
+    /// A slot that was not used for so long over a connection may have lost and found its server.
+    idle: Duration,
+    served: Mutex<HashMap<HashSlot, Served>>,
+    servers: OnceLock<Weak<dyn Refuses>>,
+}
+
+impl fmt::Debug for SlotPause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SlotPause").field("terms", &self.terms).finish_non_exhaustive()
+    }
+}
+
+/// Asks servers whether they serve a slot.
+#[async_trait]
+pub(crate) trait Refuses: Send + Sync {
+    /// Whether the process `run` at `server` says that another server has the slot of `key`.
+    async fn refuses(&self, server: &Address, run: &str, key: &str, give_up_at: Moment) -> bool;
+}
+
+/// By which server a slot was served last.
+#[derive(Clone, Debug)]
+struct Served {
+    server: Address,
+    reign: String,
+    /// Until when a primary before may go on, and nothing is granted.
+    lag_end: Moment,
+    pause_end: Moment,
+    /// Until when the session does not go back to reigns that may go on.
+    left: Vec<(String, Moment)>,
+}
+
+impl SlotPause {
+    pub(crate) fn new(env: &Env, keys: &Keys, option: PauseOption, failover: Failover) -> Self {
+        Self {
+            env: env.clone(),
+            keys: keys.clone(),
+            terms: Terms(option),
+            idle: failover.lag / 2,
+            served: Mutex::default(),
+            servers: OnceLock::new(),
+        }
+    }
+
+    /// The servers that are asked.
+    pub(crate) fn with_servers(&self, servers: Weak<dyn Refuses>) {
+        // Once, when the session is opened.
+        let _ = self.servers.set(servers);
+    }
+
+    /// Whether nothing is granted in `slot`, as far as is known.
+    pub(crate) fn is_on(&self, slot: HashSlot) -> bool {
+        let now = self.env.now();
+        self.served.lock().get(&slot).is_some_and(|served| now < served.pause_end)
+    }
+
+    /// What is asked about slots over `connection`. Its server's origin is asked at once, so that its pause begins.
+    pub(super) async fn ask(
+        self: &Arc<Self>,
+        connection: &Connection,
+        give_up_at: Moment,
+        failed: fn(RedisError) -> Error,
+    ) -> Result<SlotTimes> {
+        let server = self.ask_server(connection, give_up_at, failed).await?;
+        Ok(SlotTimes { pause: Arc::clone(self), server, slots: Mutex::default() })
+    }
+
+    /// Since when the server is known; `None` if it says that it has no slots.
+    async fn ask_server(
+        &self,
+        connection: &Connection,
+        give_up_at: Moment,
+        failed: fn(RedisError) -> Error,
+    ) -> Result<Option<KnownServer>> {
+        let of_slots = SlotMap::question();
+        let asked = connection.wire.ask(give_up_at, |out, _, _| of_slots.write_packed_command(out)).await;
+        let asked = asked.map_err(|error| error.with_effect(Effect::NotApplied))?;
+        let map = asked.extract_error().map_err(failed)?;
+        let address = connection.client.address();
+        let slots = SlotMap::read(&map, address)?.slots_of(address);
+        let Some(last) = slots.last() else { return Ok(None) };
+        // The slots that are moved first are low ones.
+        let key = self.keys.origin_of_server(&last.tag());
+        let mut call = self.terms.call(&key);
+        call.arg(slots.to_string());
+        match self.ask_origin(connection, &call, give_up_at).await?.extract_error() {
+            // It has moved meanwhile.
+            Err(refused) if !error::is_denied(&refused) => Ok(None),
+            answer => {
+                let known = self.terms.read(&key, answer, failed)?;
+                Ok(Some(KnownServer { slots: SlotRanges::read(&known.slots), known }))
+            }
+        }
+    }
+
+    /// The answer to the request about an origin, which is repeated if it is lost.
+    async fn ask_origin(&self, connection: &Connection, call: &Call, give_up_at: Moment) -> Result<Value> {
+        let answer = connection.run_with(call, None, give_up_at, false).await;
+        let lost = |error: Error| match connection.state.is_over() {
+            true => ended(),
+            false => error.with_effect(Effect::NotApplied),
+        };
+        answer.map_err(lost)
+    }
+
+    /// The session comes to a reign of the server at `server`, by an answer to what was sent then.
+    ///
+    /// # Errors
+    ///
+    /// Not applied: redis.slots-3.
+    async fn enter(
+        &self,
+        slot: HashSlot,
+        server: &Address,
+        known: &KnownReign,
+        sent_at: Moment,
+        give_up_at: Moment,
+    ) -> Result<ReignTimes> {
+        let left_of = |until: u64| Duration::from_micros(until.saturating_sub(known.now));
+        let arrived = self.env.now();
+        let (lag_end, pause_end) = (
+            arrived + left_of(self.terms.lag_until(known)),
+            arrived + left_of(self.terms.paused_until(known)),
+        );
+        loop {
+            let before = self.served.lock().get(&slot).cloned();
+            if before.as_ref().is_some_and(|before| before.has_left(&known.reign, arrived)) {
+                return Err(error::of_former());
+            }
+            let refuses = match &before {
+                Some(before) if before.reign != known.reign && arrived < lag_end => {
+                    self.has_given_away(slot, before, give_up_at).await
+                }
+                _ => false,
+            };
+            let mut served = self.served.lock();
+            // Another request has come there meanwhile.
+            if served.get(&slot).map(|served| &served.reign) != before.as_ref().map(|before| &before.reign) {
+                continue;
+            }
+            let (server, reign) = (server.clone(), known.reign.clone());
+            let mut next = Served { server, reign, lag_end, pause_end, left: Vec::new() };
+            if let Some(before) = before {
+                next.follow(before, refuses, arrived, arrived + self.terms.0.lag);
+            }
+            let lag_left = micros(next.lag_end.since(sent_at));
+            served.insert(slot, next);
+            let lag_until = if lag_left == 0 { 0 } else { known.now.saturating_add(lag_left) };
+            return Ok(ReignTimes { paused_until: self.terms.paused_until(known), lag_until });
+        }
+    }
+
+    /// redis.slots-2
+    async fn has_given_away(&self, slot: HashSlot, before: &Served, give_up_at: Moment) -> bool {
+        let Some(servers) = self.servers.get().and_then(Weak::upgrade) else { return false };
+        let (run, _) = before.reign.split_once(' ').unwrap_or_default();
+        let key = self.keys.origin_of(&slot.tag());
+        let give_up_at = give_up_at.min(self.env.now() + self.env.timing().op_timeout / 4);
+        servers.refuses(&before.server, run, &key, give_up_at).await
+    }
+}
+
+impl Served {
+    /// It comes after `before`, whose server `refuses` the slot or may go on.
+    fn follow(&mut self, before: Self, refuses: bool, now: Moment, left_until: Moment) {
+        self.left = before.left;
+        self.left.retain(|(_, until)| now < *until);
+        if refuses || before.reign == self.reign {
+            self.lag_end = self.lag_end.min(before.lag_end);
+        } else if now < self.lag_end {
+            self.left.push((before.reign, left_until));
+        }
+    }
+
+    fn has_left(&self, reign: &str, now: Moment) -> bool {
+        self.left.iter().any(|(left, until)| left == reign && now < *until)
+    }
+}
+
+/// What scripts are told over one connection, by the slots of their keys.
+#[derive(Debug)]
+pub(super) struct SlotTimes {
+    pause: Arc<SlotPause>,
+    server: Option<KnownServer>,
+    slots: Mutex<HashMap<HashSlot, Proved>>,
+}
+
+/// The server of a connection, and the slots that it had when its reign was first seen.
+#[derive(Debug)]
+struct KnownServer {
+    known: KnownReign,
+    slots: SlotRanges,
+}
+
+/// What scripts are told, and when the server was last known to have the slot.
+#[derive(Clone, Copy, Debug)]
+struct Proved {
+    times: ReignTimes,
+    at: Moment,
+}
+
+impl SlotTimes {
+    /// What the server is known by, by its clock.
+    pub(super) fn paused_until(&self) -> Option<u64> {
+        Some(self.pause.terms.paused_until(&self.server.as_ref()?.known))
+    }
+
+    /// What `call` is told; the server's error if it refuses the slot.
+    ///
+    /// # Errors
+    ///
+    /// Not applied, as [`Terms::read`]; if the slot is only on its way to the server, or is back there too soon.
+    pub(super) async fn of(
+        &self,
+        connection: &Connection,
+        call: &Call,
+        give_up_at: Moment,
+        is_asking: bool,
+    ) -> Result<std::result::Result<Option<ReignTimes>, Value>> {
+        if !concerns_a_lock(call) {
+            return Ok(Ok(None));
+        }
+        // Its origin may still be at the other server, and would be in the way there.
+        if is_asking {
+            return Err(error::in_move());
+        }
+        let (pause, slot) = (&self.pause, HashSlot::of(call.key()));
+        let sent_at = pause.env.now();
+        let proved = self.slots.lock().get(&slot).copied();
+        if let Some(proved) = proved.filter(|proved| sent_at.since(proved.at) < pause.idle) {
+            return Ok(Ok(Some(proved.times)));
+        }
+        let server = self.server.as_ref().filter(|server| server.slots.contains(slot));
+        let since = server.map(|KnownServer { known, .. }| format!("{} {}", known.reign, known.since));
+        let key = pause.keys.origin_of(&slot.tag());
+        let mut question = pause.terms.call(&key);
+        question.arg("").arg(since.unwrap_or_default());
+        let answer = match pause.ask_origin(connection, &question, give_up_at).await? {
+            Value::ServerError(refused) if !error::is_denied(&refused.clone().into()) => {
+                return Ok(Err(Value::ServerError(refused)));
+            }
+            answer => answer.extract_error(),
+        };
+        let known = pause.terms.read(&key, answer, error::of)?;
+        let times = pause.enter(slot, connection.client.address(), &known, sent_at, give_up_at).await?;
+        self.slots.lock().insert(slot, Proved { times, at: sent_at });
+        Ok(Ok(Some(times)))
+    }
+
+    /// The server has carried out `call`, which was sent then, or has refused it.
+    pub(super) fn answered(&self, call: &Call, sent_at: Moment, is_done: bool) {
+        if !concerns_a_lock(call) {
+            return;
+        }
+        let slot = HashSlot::of(call.key());
+        let mut slots = self.slots.lock();
+        if !is_done {
+            slots.remove(&slot);
+        } else if let Some(proved) = slots.get_mut(&slot) {
+            proved.at = proved.at.max(sent_at);
+        }
+    }
+}
+
+/// Whether `call` may grant a lock. A cluster has no foreign ones.
+fn concerns_a_lock(call: &Call) -> bool {
+    std::ptr::eq(call.script, &*OWN) && !call.key().is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: u64) -> Moment {
+        Moment::from_nanos(second * 1_000_000_000)
+    }
+
+    fn served(reign: &str, lag_end: u64) -> Served {
+        let (server, reign) = (Address::Tcp { host: "a".to_owned(), port: 1 }, reign.to_owned());
+        Served { server, reign, lag_end: at(lag_end), pause_end: at(90), left: Vec::new() }
+    }
+
+    /// The word of the server before lifts the lag of a move, and not the lag of a promotion before. Without it the session does
+    /// not go back within the lag.
+    #[test]
+    fn lag_is_lifted_by_the_word_of_the_server_before() {
+        let (now, until) = (at(10), at(27));
+        let follow = |before: &Served, refuses| {
+            let mut next = served("b", 20);
+            next.follow(before.clone(), refuses, now, until);
+            next
+        };
+        assert_eq!(follow(&served("a", 5), true).lag_end, at(5));
+        assert_eq!(follow(&served("a", 15), true).lag_end, at(15));
+        assert_eq!(follow(&served("a", 5), false).lag_end, at(20));
+        assert_eq!(follow(&served("b", 5), false).lag_end, at(5));
+        let left = follow(&served("a", 5), false);
+        assert!(left.has_left("a", now) && !left.has_left("a", until) && !left.has_left("b", now));
+        assert!(!follow(&served("a", 5), true).has_left("a", now));
+        // Later ones remember it.
+        let mut third = served("c", 30);
+        third.follow(left, true, at(26), at(40));
+        assert!(third.has_left("a", at(26)));
+    }
+}

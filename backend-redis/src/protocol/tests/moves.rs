@@ -1,0 +1,214 @@
+//! The contenders in a cluster: what `promotions` does, and the slot of the lock moves to another server, with its keys and its
+//! origin (redis.slots-1 to redis.slots-4).
+//!
+//! A server that has given the slot away refuses it. A primary that was replaced may not: it goes on for the lag. A client that
+//! comes to another reign asks the server of the reign before which of both it is. Messages reach clients whatever server they
+//! are connected to.
+
+use super::promotions::LAG;
+use super::restarts::{Data, PAUSE};
+use super::*;
+use crate::scripts::model::Reign;
+
+/// Where the slot was, and what the clients know of that.
+#[derive(Debug)]
+pub(super) struct Slots {
+    /// Of the server that has the slot.
+    server: Option<ServerOrigin>,
+    /// The reigns of servers that have given the slot away.
+    refusing: BTreeSet<u64>,
+    served: [Served; CLIENTS],
+    /// Nothing is forgotten, so nothing is lost.
+    only_moves: bool,
+}
+
+/// Since when the reign of a server is known, in microseconds, and whether the slot was there by then.
+#[derive(Clone, Copy, Debug)]
+struct ServerOrigin {
+    reign: Reign,
+    since: u64,
+    had_slot: bool,
+}
+
+/// What a client knows of the reigns in which its requests were served.
+#[derive(Clone, Debug, Default)]
+struct Served {
+    reign: Option<u64>,
+    /// Until when a primary before that reign may go on.
+    lag_until: u64,
+    /// Until when the client does not go back to earlier reigns, whose servers did not refuse the slot.
+    left: BTreeMap<u64, u64>,
+}
+
+impl Slots {
+    pub(super) fn new(only_moves: bool) -> Self {
+        Self { server: None, refusing: BTreeSet::new(), served: Default::default(), only_moves }
+    }
+
+    /// Since when the slot is known that has no origin of that reign.
+    pub(super) fn since(&mut self, reign: Reign, now: u64, mutant: Mutant) -> u64 {
+        let known = self.server.filter(|server| server.reign == reign);
+        let server = *self.server.insert(known.unwrap_or(ServerOrigin { reign, since: now, had_slot: true }));
+        if server.had_slot || mutant == Mutant::OriginOfServer { server.since } else { now }
+    }
+
+    /// A client comes to `reign`, whose lag ends at `lag_until`; until when it takes a primary before to go on.
+    pub(super) fn enters(
+        &mut self,
+        client: usize,
+        reign: u64,
+        (now, lag_until): (u64, u64),
+        mutant: Mutant,
+    ) -> u64 {
+        let served = &mut self.served[client];
+        let refuses = |before: u64| match mutant {
+            Mutant::TakesMovesForPromotions => false,
+            Mutant::TrustsEveryMove => !self.refusing.is_empty(),
+            _ => self.refusing.contains(&before),
+        };
+        served.lag_until = match served.reign {
+            Some(before) if before == reign => lag_until.min(served.lag_until),
+            Some(before) if refuses(before) && mutant == Mutant::ForgetsEarlierLag => 0,
+            Some(before) if refuses(before) => lag_until.min(served.lag_until),
+            before => {
+                let may_go_on = before.filter(|_| now < lag_until);
+                served.left.extend(may_go_on.map(|before| (before, now + micros(LAG))));
+                lag_until
+            }
+        };
+        served.reign = Some(reign);
+        served.lag_until
+    }
+
+    /// Whether the client does not go back to the server of that reign.
+    pub(super) fn has_left(&self, client: usize, reign: u64, now: u64) -> bool {
+        self.served[client].left.get(&reign).is_some_and(|until| micros(now) < *until)
+    }
+}
+
+impl Runs {
+    pub(super) fn in_cluster(only_moves: bool) -> Self {
+        let mut runs = Self::new(LAG);
+        runs.slots = Some(Slots::new(only_moves));
+        runs
+    }
+
+    /// The slot moves to a server that has been there for long, and whose replica may lack it yet.
+    fn move_slot(&mut self, data: Data) {
+        let Some(slots) = &mut self.slots else { return };
+        slots.refusing.insert(self.reign.replid);
+        self.count += 1;
+        self.reign = Reign { run: self.count, replid: self.count };
+        slots.server = Some(ServerOrigin { reign: self.reign, since: 0, had_slot: false });
+        let without = Server { fault: data.0.fault, ..Server::default() };
+        self.replication.follow_another([(without, None), data]);
+    }
+}
+
+impl World {
+    /// The slot moves, or a manager that has nothing to do with the lock connects to its server. Whether that is all that
+    /// happens.
+    pub(super) fn move_slot(&mut self, pick: usize) -> bool {
+        let Some(runs) = &mut self.runs else { return false };
+        let Some(slots) = &mut runs.slots else { return false };
+        match pick % 8 {
+            6 if pick.is_multiple_of(5) => _ = slots.since(runs.reign, micros(self.now), self.mutant),
+            6 => runs.move_slot((self.server.clone(), runs.origin)),
+            1..=4 => return false,
+            _ => return slots.only_moves,
+        }
+        true
+    }
+
+    /// Whether a grant is not believed that was announced in `reign`. A client in a pause asks its server instead. The bus of
+    /// the cluster is no slower than a pause.
+    pub(super) fn is_outdated(&mut self, id: usize, owner: Owner, reign: u64) -> bool {
+        let Some(over) = self.runs.as_ref().map(|runs| runs.connections[id]) else { return false };
+        if self.mutant == Mutant::CountsEarlierRuns {
+            return false;
+        }
+        let is_paused = over.paused_until.is_some_and(|until| micros(self.now) < until);
+        let client = &mut self.clients[id];
+        if is_paused && client.owner == owner && client.wants {
+            client.contender.due(at(self.now), Duration::ZERO);
+        }
+        is_paused || reign < over.reign
+    }
+
+    /// Whether a request renews a hold.
+    pub(super) fn is_renewal(&self, message: &Message) -> bool {
+        let only_moves =
+            self.runs.as_ref().and_then(|runs| runs.slots.as_ref()).is_some_and(|slots| slots.only_moves);
+        only_moves
+            && matches!(message, Message::Request { owner, request: Request::Refresh, .. }
+                if self.server.holds_at(micros(self.now), *owner))
+    }
+
+    /// A hold was renewed, wherever its slot has moved.
+    pub(super) fn was_renewed(&self) -> Result<(), String> {
+        match self.flying.last() {
+            Some(Message::Reply { owner, answer: ScriptReply::Gone, .. }) => {
+                Err(format!("the hold of {owner} was lost in a move at {}", self.now))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[test]
+fn moves_and_promotions_keep_the_guarantees() {
+    Setting::Cluster.search(Depth::of_run().pick(5_000, 10_000, 500_000), Mutant::None).unwrap();
+}
+
+#[test]
+fn moves_alone_end_no_hold() {
+    Setting::Moves.search(Depth::of_run().pick(2_000, 3_000, 200_000), Mutant::None).unwrap();
+    Setting::Moves.catches(&[Mutant::TakesMovesForPromotions]);
+}
+
+#[test]
+fn without_a_part_of_the_slots_origin_two_hold() {
+    Setting::Cluster.catches(&[
+        Mutant::NoPause,
+        Mutant::OriginOfServer,
+        Mutant::TrustsEveryMove,
+        Mutant::CountsEarlierRuns,
+        Mutant::Scripts(Fault::RenewsInLag),
+    ]);
+}
+
+/// A hold is not copied anew to the server that is promoted, whose slot moves while the primary before goes on, with a client
+/// that waits there for the end of the lease.
+#[test]
+fn move_does_not_end_the_lag_of_a_promotion() {
+    let play = |mutant| {
+        let mut world = World::new(Network::Any, None, mutant);
+        world.runs = Some(Runs::in_cluster(false));
+        let acts = |world: &mut World, now, act: fn(&mut World) -> Result<(), String>| {
+            world.now = now;
+            act(world)?;
+            while let Some(message) = world.flying.pop() {
+                world.deliver(message)?;
+            }
+            world.check()
+        };
+        let began = PAUSE + LAG;
+        acts(&mut world, began, |world| {
+            world.connection(1);
+            world.act(0)
+        })?;
+        acts(&mut world, began + TTL * 3 / 4, |world| {
+            // Its server is replaced, it leaves that one, and the slot moves.
+            [8, 1, 6].into_iter().for_each(|change| world.change_server(0, change));
+            Ok(())
+        })?;
+        acts(&mut world, began + TTL * 4 / 5, |world| {
+            world.renew(0);
+            Ok(())
+        })?;
+        acts(&mut world, began + TTL + 2, |world| world.act(1))
+    };
+    play(Mutant::None).unwrap();
+    assert!(play(Mutant::ForgetsEarlierLag).unwrap_err().contains(::model::OVERLAP));
+    ::model::caught("redis Cluster", Mutant::ForgetsEarlierLag, "a schedule by hand");
+}

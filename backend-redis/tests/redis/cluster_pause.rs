@@ -1,0 +1,169 @@
+//! Clusters whose slots pause: after the fail-over of their server, and after a move.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::backend::Severity;
+use leasehold_core::{ErrorKind, LockManager};
+use leasehold_redis::RedisClusterConfig;
+use parking_lot::Mutex;
+use testbed::Beside;
+use testbed::redis::{Cluster, Step};
+
+use crate::cluster::{self, started};
+use crate::fixture::{
+    KEY, LONG, NAME, TTL, assert_lost, command, eventually, hold, ok, open_for, pass, trials,
+};
+use crate::pause::assert_busy;
+use crate::sentinel::{assert_one_by_one, contend};
+
+trials![
+    unreplicated_hold_is_doubled_without_the_pause = || unreplicated(false),
+    unreplicated_hold_is_not_doubled_in_the_pause = || unreplicated(true),
+    hold_outlasts_a_move_and_an_announced_failover,
+    failovers_and_moves_under_load_double_nothing,
+];
+
+/// The longest lease here. It is shorter than the lag, so that no hold outlasts that by itself.
+const MAX_TTL: Duration = Duration::from_secs(3);
+const LAG: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_secs(7);
+
+fn config(cluster: &Cluster) -> RedisClusterConfig {
+    RedisClusterConfig::new([cluster.addrs()[0].to_string(), cluster.addrs()[1].to_string()])
+        .max_ttl(MAX_TTL)
+        .failover_lag(LAG)
+}
+
+/// The slot of the lock, and its server.
+async fn place(cluster: &Cluster) -> (usize, usize) {
+    let slot = cluster.slot_of(KEY).await.unwrap();
+    (slot, cluster.owner_of(slot).await.unwrap())
+}
+
+/// A promoted replica has not got the lock of a holder that hears nothing of it. With the pause the lock is granted to no other
+/// client before that hold has ended.
+async fn unreplicated(with_pause: bool) {
+    let mut cluster = started(3, 1).await;
+    let (terms, ttl) = if with_pause { (config(&cluster), MAX_TTL) } else { (cluster::of(&cluster), LONG) };
+    let a = open_for(terms.clone(), ttl).await;
+    let b = open_for(terms, ttl).await;
+    // The first pause of the servers is over then.
+    hold(&a).await.release().await.unwrap();
+    let (_, owner) = place(&cluster).await;
+    let replica = owner + 3;
+    cluster.server(replica).process().stop().await.unwrap();
+    command(cluster.server(owner), &["CLIENT", "KILL", "TYPE", "replica"]).await;
+    let guard = hold(&a).await;
+    cluster.server_mut(owner).kill().await.unwrap();
+    cluster.server(replica).process().cont().unwrap();
+    cluster.promoted(replica).await.unwrap();
+
+    if with_pause {
+        assert_busy(&b).await;
+        let next = hold(&b).await;
+        assert_lost(&guard, "when the next one holds");
+        assert!(next.token() > guard.token());
+    } else {
+        let next = hold(&b).await;
+        guard.ensure_held().expect("nobody could tell it");
+        next.ensure_held().unwrap();
+        assert!(next.token() > guard.token());
+    }
+}
+
+/// A hold goes on whose slot moves, and whose server hands over to its replica: both servers say that they refuse the slot. For
+/// others the slot pauses. Nothing of that costs a request in the steady state.
+async fn hold_outlasts_a_move_and_an_announced_failover() {
+    let cluster = started(3, 1).await;
+    let locks = open_for(config(&cluster).servers(|server| server.wait_replicas(1)), MAX_TTL).await;
+    let other = open_for(config(&cluster), MAX_TTL).await;
+    let refused =
+        LockManager::builder(config(&cluster).pause_after_failover(2 * PAUSE)).ttl(TTL).build().await;
+    let refused = refused.expect_err("the others have another pause");
+    assert_eq!(*refused.kind(), ErrorKind::InvalidOption, "{refused:#}");
+    let longer = other.lock(NAME).unwrap().ttl(2 * MAX_TTL).try_acquire().await.unwrap_err();
+    assert!(longer.to_string().contains("max_ttl"), "{longer}");
+    hold(&other).await.release().await.unwrap();
+
+    let (slot, owner) = place(&cluster).await;
+    let evals = async |node| {
+        let calls = cluster.server(node).calls().await.unwrap();
+        calls.get("evalsha").copied().unwrap_or_default() + calls.get("eval").copied().unwrap_or_default()
+    };
+    let before = evals(owner).await;
+    for _ in 0..10 {
+        other.lock(NAME).unwrap().try_acquire().await.unwrap().unwrap().release().await.unwrap();
+    }
+    assert_eq!(evals(owner).await - before, 20, "acquired and released");
+    // Of names that were not used before none pauses: their server is known for longer.
+    for number in 0..20 {
+        let unused = other.lock(format!("unused {number}")).unwrap();
+        unused.try_acquire().await.unwrap().expect("it is free").release().await.unwrap();
+    }
+
+    let guard = hold(&locks).await;
+    let to = (owner + 1) % 3;
+    cluster.move_slot(slot, to, Step::Done).await.unwrap();
+    pass(2 * MAX_TTL).await;
+    guard.ensure_held().expect("it was renewed where the slot is");
+    guard.renew().await.unwrap();
+
+    // The promoted server has no scripts yet.
+    ok(cluster.server(to + 3), &["SCRIPT", "FLUSH"]).await;
+    cluster.fail_over(to + 3).await.unwrap();
+    pass(MAX_TTL).await;
+    guard.ensure_held().expect("it was renewed at the promoted server");
+    guard.renew().await.unwrap();
+    guard.release().await.unwrap();
+    assert_busy(&other).await;
+    let findings = other.diagnose().await.unwrap();
+    let said = |subject, severity, words: &str| {
+        let is_it = |finding: &&leasehold_core::backend::Finding| {
+            finding.subject == subject && finding.severity == severity && finding.detail.contains(words)
+        };
+        assert!(findings.iter().filter(is_it).count() >= 3, "{subject} {words}: {findings:?}");
+    };
+    said("fail-over", Severity::Warning, "min-replicas-to-write 1");
+    said("slots", Severity::Ok, "cluster-node-timeout is 1s");
+    hold(&other).await.release().await.unwrap();
+}
+
+/// Clients contend while the slot moves, a primary is stopped and goes on, and servers change their roles.
+async fn failovers_and_moves_under_load_double_nothing() {
+    let cluster = started(3, 1).await;
+    let grants = Arc::new(Mutex::new(Vec::new()));
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        let (locks, grants) = (open_for(config(&cluster), MAX_TTL).await, Arc::clone(&grants));
+        clients.push(Beside::start(async move { contend(&locks, &grants).await }));
+    }
+    let goes_on = async || {
+        let so_far = grants.lock().len();
+        eventually("locks are granted", async || grants.lock().len() > so_far + 10).await;
+    };
+    goes_on().await;
+    let (slot, owner) = place(&cluster).await;
+    let to = (owner + 1) % 3;
+    cluster.move_slot(slot, to, Step::Done).await.unwrap();
+    goes_on().await;
+    // It takes itself for a primary until it hears of the other one.
+    let replica = to + 3;
+    cluster.server(to).process().stop().await.unwrap();
+    eventually("the replica is promoted", async || {
+        cluster.server(replica).info("replication").await.unwrap()["role"].trim() == "master"
+    })
+    .await;
+    cluster.server(to).process().cont().unwrap();
+    cluster.promoted(replica).await.unwrap();
+    goes_on().await;
+    eventually("the stopped server is a replica", async || {
+        let info = cluster.server(to).info("replication").await.unwrap();
+        info["role"].trim() == "slave" && info["master_link_status"].trim() == "up"
+    })
+    .await;
+    cluster.fail_over(to).await.unwrap();
+    goes_on().await;
+    drop(clients);
+    assert_one_by_one(&grants);
+}
