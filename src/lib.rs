@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 pub use leasehold_core::{
     All, AllGuard, Builder, Change, Changes, Effect, Entropy, Env, Error, ErrorKind, FenceGate, Fenced,
-    FencingToken, Guarantees, GuardState, Lock, LockGuard, LockManager, LockName, LockOptions, Lost,
+    FencingToken, Guarantees, GuardState, HeldRef, Lock, LockGuard, LockManager, LockName, LockOptions, Lost,
     LostReason, Mode, OsEntropy, OwnerId, Registry, Result, Revocation, Revoke, StoreUrl, Timing, Tls, all,
     backend, clock, memory, span,
 };

@@ -25,6 +25,7 @@ pub use api::all::{All, AllGuard, all};
 pub use api::builder::Builder;
 pub use api::fence::{FenceGate, Fenced};
 pub use api::guard::{Change, Changes, LockGuard, Lost};
+pub use api::held::HeldRef;
 pub use api::lock::{Lock, LockOptions};
 pub use api::manager::LockManager;
 pub use api::registry::Registry;

@@ -52,6 +52,8 @@ async fn a_timeout_names_the_holder_it_heard_of() {
     assert_eq!(*waited, Duration::from_secs(1));
     assert_eq!(holder.metadata.as_deref(), Some("month-end"));
     assert_eq!(holder.token, Some(guard.token()));
+    // The same wait, where it is no error.
+    assert!(lock.wait(Duration::MAX).try_acquire_for(Duration::from_secs(1)).await.unwrap().is_none());
 }
 
 #[tokio::test]

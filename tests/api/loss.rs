@@ -54,6 +54,21 @@ async fn work_is_not_run_on_after_a_suspend() {
     assert_eq!(steps, 1);
 }
 
+/// As of `with`, so of `run`.
+#[tokio::test]
+async fn spawned_work_is_not_run_on_after_a_suspend() {
+    let (store, clock) = (MemoryConfig::private(), ManualClock::new());
+    let lock = open(&store, clock.clone()).await.lock("a").unwrap();
+    let work = lock.run(move |held| async move {
+        tokio::task::yield_now().await;
+        clock.suspend(TTL);
+        assert!(held.ensure_held().is_err());
+        tokio::task::yield_now().await;
+        unreachable!("it is polled after the loss");
+    });
+    assert_eq!(work.await.map(|(): ()| ()).unwrap_err().lost_reason(), Some(LostReason::Expired));
+}
+
 /// Work whose last step outlasts the lease was not done under the lock.
 #[tokio::test]
 async fn work_that_ends_after_the_deadline_is_lost() {

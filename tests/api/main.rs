@@ -12,3 +12,4 @@ mod life;
 mod loss;
 mod migrate_to;
 mod revoked;
+mod run;

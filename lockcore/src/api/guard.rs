@@ -1,8 +1,8 @@
 //! A held lock, and how its holder is notified of its end.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -86,7 +86,7 @@ impl LockGuard {
     /// It ends before the store can grant the lock to another client, as long as timers fire. After a
     /// suspend of the host [`ensure_held`](Self::ensure_held) may fail earlier.
     pub fn lost(&self) -> Lost {
-        Lost { standings: self.watch(), waiting: None }
+        Lost::new(self.watch())
     }
 
     /// Returns a stream of the changes of this guard; the first item is its present state.
@@ -116,12 +116,7 @@ impl LockGuard {
     ///
     /// A future made later returns the same.
     pub fn revocation_requested(&self) -> impl Future<Output = Option<Deadline>> + Send + 'static + use<> {
-        let mut standings = self.watch();
-        async move {
-            let is_notified =
-                |standing: &Standing| standing.revocation_deadline.is_some() || standing.is_lost();
-            standings.wait_for(is_notified).await.ok()?.revocation_deadline.map(Deadline::At)
-        }
+        revocation_requested(self.watch())
     }
 
     /// Renews the lease now, in addition to the watchdog.
@@ -139,6 +134,29 @@ impl LockGuard {
         self.ensure_held()?;
         self.held.renew_now().await?;
         self.ensure_held()
+    }
+
+    /// Polls `work` for as long as the lock is held, and returns its result if it was held at its end.
+    pub(super) async fn while_held<T>(&self, work: impl Future<Output = T>) -> Result<T> {
+        let (mut lost, mut work) = (self.lost(), pin!(work));
+        let done = poll_fn(|cx| {
+            // Woken by `lost`, decided by the clock: timers stop while a host is suspended.
+            let _told = Pin::new(&mut lost).poll(cx);
+            self.ensure_held()?;
+            work.as_mut().poll(cx).map(Ok)
+        });
+        let done = done.await?;
+        self.ensure_held()?;
+        Ok(done)
+    }
+
+    /// Releases the lock after work that was done; what fails then is logged.
+    pub(super) async fn release_after_work(self) {
+        let name = self.name().clone();
+        if let Err(error) = self.release().await {
+            let error = format!("{error:#}");
+            tracing::warn!(lock = %name, ?error, "lock not released cleanly after the work");
+        }
     }
 
     /// Releases the lock, to the next local waiter or to the store, and returns whether it is confirmed.
@@ -172,8 +190,12 @@ impl LockGuard {
         self.held.release().await
     }
 
-    fn watch(&self) -> watch::Receiver<Standing> {
+    pub(super) fn watch(&self) -> watch::Receiver<Standing> {
         self.ownership().watch(self.token().index())
+    }
+
+    pub(super) fn hold(&self) -> &Hold {
+        &self.held
     }
 
     fn ownership(&self) -> &Arc<Ownership> {
@@ -210,6 +232,12 @@ pub struct Changes {
     /// The last standing that was reported.
     last: Option<Standing>,
     next: Option<Change>,
+}
+
+/// Ends with the deadline of the first requested revocation, or with the guard.
+pub(super) async fn revocation_requested(mut standings: watch::Receiver<Standing>) -> Option<Deadline> {
+    let is_notified = |standing: &Standing| standing.revocation_deadline.is_some() || standing.is_lost();
+    standings.wait_for(is_notified).await.ok()?.revocation_deadline.map(Deadline::At)
 }
 
 /// The present standing, and then each new one.
@@ -270,6 +298,12 @@ pub struct Lost {
     waiting: Option<ReusableBoxFuture<'static, LostReason>>,
 }
 
+impl Lost {
+    pub(super) fn new(standings: watch::Receiver<Standing>) -> Self {
+        Self { standings, waiting: None }
+    }
+}
+
 impl Future for Lost {
     type Output = LostReason;
 
@@ -284,7 +318,7 @@ impl Future for Lost {
 
 impl Clone for Lost {
     fn clone(&self) -> Self {
-        Self { standings: self.standings.clone(), waiting: None }
+        Self::new(self.standings.clone())
     }
 }
 

@@ -1,19 +1,19 @@
 //! A named lock with its options, and the ways to acquire it.
 
 use std::fmt;
-use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::Instrument;
 
 use crate::api::guard::LockGuard;
+use crate::api::held::{GuardHandle, HeldRef};
 use crate::core::acquire::{Acquire, acquire, try_acquire};
 use crate::core::holds::{Acquired, Hold, LocalLock};
 use crate::core::metrics::{self, Acquisition};
 use crate::core::queue::{HandoffBudget, Wish};
-use crate::words::error::{Error, Result};
+use crate::words::error::{Error, ErrorKind, Result};
 use crate::words::guarantees::Guarantees;
 use crate::words::mode::Mode;
 use crate::words::name::LockName;
@@ -229,6 +229,40 @@ impl Lock {
         }
     }
 
+    /// Waits for the lock for at most `wait`, whatever the option says; returns `None` if it was not granted by then.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire), without a `Timeout` of a lock that is held. A `Timeout` with a source is returned: the
+    /// store failed while the caller waited, so this proves nothing about the lock.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> leasehold_core::Result<()> {
+    /// # use leasehold_core::{LockManager, memory::MemoryConfig};
+    /// use std::time::Duration;
+    /// # let locks = LockManager::builder(MemoryConfig::private()).build().await?;
+    /// let lock = locks.lock("customer/42")?;
+    /// match lock.try_acquire_for(Duration::from_secs(3)).await? {
+    ///     Some(guard) => guard.release().await?,
+    ///     None => println!("busy"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn try_acquire_for(&self, wait: Duration) -> Result<Option<LockGuard>> {
+        match self.clone().wait(wait).acquire().await {
+            Err(error) if is_contended(&error) => Ok(None),
+            acquired => acquired.map(Some),
+        }
+    }
+
     /// Runs `work` under the lock, drops it when the lock is lost, and releases the lock at its end.
     ///
     /// Returns `Ok` if and only if the lock was held when the work finished. A failed release after that is
@@ -244,21 +278,47 @@ impl Lock {
     /// Dropping the future drops the work and releases the lock in the background.
     pub async fn with<T>(&self, work: impl AsyncFnOnce(&LockGuard) -> T) -> Result<T> {
         let guard = self.acquire().await?;
-        let done = {
-            let (mut lost, mut work) = (guard.lost(), pin!(work(&guard)));
-            let while_held = poll_fn(|cx| {
-                // Woken by `lost`, decided by the clock: timers stop while a host is suspended.
-                let _told = Pin::new(&mut lost).poll(cx);
-                guard.ensure_held()?;
-                work.as_mut().poll(cx).map(Ok)
-            });
-            while_held.await?
-        };
-        guard.ensure_held()?;
-        if let Err(error) = guard.release().await {
-            let error = format!("{error:#}");
-            tracing::warn!(lock = %self.name(), ?error, "lock not released cleanly after the work");
-        }
+        let done = guard.while_held(work(&guard)).await?;
+        guard.release_after_work().await;
+        Ok(done)
+    }
+
+    /// Runs `work` under the lock as [`with`](Self::with), for work that borrows nothing.
+    ///
+    /// The future can be spawned, also by a function that is generic over `work`.
+    ///
+    /// # Errors
+    ///
+    /// As [`with`](Self::with).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`with`](Self::with).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> leasehold_core::Result<()> {
+    /// # use leasehold_core::{LockManager, memory::MemoryConfig};
+    /// # let locks = LockManager::builder(MemoryConfig::private()).build().await?;
+    /// let lock = locks.lock("report")?;
+    /// let report = tokio::spawn(lock.run(async |held| format!("written with token {}", held.token())));
+    /// println!("{}", report.await.expect("the work does not panic")?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn run<T, F, Fut>(self, work: F) -> Result<T>
+    where
+        T: Send,
+        F: FnOnce(HeldRef) -> Fut + Send,
+        Fut: Future<Output = T> + Send + 'static,
+    {
+        let guard = self.acquire().await?;
+        let handle = GuardHandle::new(&guard);
+        let done = guard.while_held(work(handle.held())).await?;
+        drop(handle);
+        guard.release_after_work().await;
         Ok(done)
     }
 
@@ -328,6 +388,11 @@ impl Lock {
         let promised = self.local.core.context.backend.guarantees().require(needed);
         promised.map_err(|error| error.with_context("option", option))
     }
+}
+
+/// Whether a wait ended because others hold the lock, as far as the store's answers say.
+fn is_contended(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Timeout { .. }) && std::error::Error::source(error).is_none()
 }
 
 impl fmt::Debug for Lock {

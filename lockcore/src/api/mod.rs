@@ -4,6 +4,7 @@ pub(crate) mod all;
 pub(crate) mod builder;
 pub(crate) mod fence;
 pub(crate) mod guard;
+pub(crate) mod held;
 pub(crate) mod lock;
 pub(crate) mod manager;
 pub(crate) mod registry;

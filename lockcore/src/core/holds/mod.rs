@@ -93,7 +93,7 @@ pub(crate) enum Acquired {
 
 /// An ownership, for one guard; dropped, it is released in the background.
 pub(crate) struct Hold {
-    lock: LocalLock,
+    pub(crate) lock: LocalLock,
     pub(crate) ownership: Arc<Ownership>,
     pub(crate) token: FencingToken,
     timer: Timer,
@@ -212,6 +212,18 @@ impl Core {
 }
 
 impl LocalLock {
+    pub(crate) fn now(&self) -> Moment {
+        self.core.context.env.now()
+    }
+
+    /// Cleans up behind a loss that a guard, or its handle, has found.
+    #[cold]
+    pub(crate) fn found_lost(&self, ownership: &Arc<Ownership>, unless_known: LostReason) -> Error {
+        let reason = ownership.lost(self.now()).unwrap_or(unless_known);
+        self.core.end(ownership, reason);
+        Error::lost(reason).with_context("lock", &self.name.lock_name)
+    }
+
     /// Waits for its turn. A `try` waits only for the confirmation of this process's own release.
     pub(crate) async fn claim(&self, wish: Wish, is_try: bool) -> Turn {
         let (core, mut place) = (&self.core, None);

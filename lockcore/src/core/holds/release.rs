@@ -36,7 +36,7 @@ impl Hold {
     }
 
     pub(crate) fn now(&self) -> Moment {
-        self.lock.core.context.env.now()
+        self.lock.now()
     }
 
     /// From now on it is lost when it was held for `span`.
@@ -49,9 +49,7 @@ impl Hold {
     /// Cleans up behind a loss that a guard has found.
     #[cold]
     pub(crate) fn found_lost(&self, unless_known: LostReason) -> Error {
-        let reason = self.ownership.lost(self.now()).unwrap_or(unless_known);
-        self.lock.core.end(&self.ownership, reason);
-        Error::lost(reason).with_context("lock", &self.lock.name.lock_name)
+        self.lock.found_lost(&self.ownership, unless_known)
     }
 
     /// Renews besides the watchdog.
