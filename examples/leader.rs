@@ -1,56 +1,60 @@
-//! Electing a leader: candidates wait for a lock, the leader holds it, all others watch.
+//! One leader among several processes, and a client that follows it, until the leader is told to stop.
 //!
-//! `cargo run --example elect`
+//! `cargo run --example leader`
 
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use leasehold::{ErrorKind, FencingToken, LockManager, Result};
+use leasehold::{HeldRef, LockManager, Result};
 use tokio::time::sleep;
 
 const LEADER: &str = "billing/leader";
 
-/// Leads until the work is done. Stands again when leadership is lost, or the store was away.
-pub(crate) async fn stand(locks: &LockManager, address: &str) -> Result<()> {
-    // Leadership is not for sharing out among the tasks of one process.
-    let candidate = locks.lock(LEADER)?.metadata(address).handoff_limit(0);
+/// Campaigns until the manager is shut down: through losses, and while the store is away.
+pub(crate) async fn stand(locks: LockManager, address: &'static str) -> Result<()> {
+    let candidate = locks.lead(LEADER)?.metadata(address);
+    // Dropped at its next await when leadership is lost; each term calls it again.
+    candidate.run(|leadership| serve(address, leadership)).await.map(|_: Option<()>| ())
+}
+
+async fn serve(address: &str, leadership: HeldRef) {
+    println!("{address} leads, term {}", leadership.token());
     loop {
-        // Dropped at its next await when leadership is lost; released only when it has ended.
-        match candidate.with(async |lead| serve(address, lead.token()).await).await {
-            Err(error) if error.lost_reason().is_some() => {}
-            // The store is away: stand again when it is back.
-            Err(error) if *error.kind() == ErrorKind::Unavailable => sleep(Duration::from_secs(1)).await,
-            other => return other,
-        }
+        // Give the token to whatever the leader writes to.
+        sleep(Duration::from_secs(1)).await;
     }
 }
 
-async fn serve(address: &str, term: FencingToken) {
-    println!("{address} leads, term {term}");
-    sleep(Duration::from_secs(3)).await;
+async fn follow(locks: LockManager) -> Result<()> {
+    let mut leaders = locks.lead(LEADER)?.changes();
+    while let Some(state) = leaders.next().await {
+        match state?.holder().and_then(|leader| leader.metadata.as_deref()) {
+            Some(address) => println!("client: requests go to {address}"),
+            None => println!("client: nobody leads"),
+        }
+    }
+    Ok(())
 }
 
 #[tokio::main]
 async fn main() -> Result<()> {
     // Three managers on one store stand for three processes.
+    let store = std::env::args().nth(1).unwrap_or_else(|| "memory://election".to_owned());
     let [one, two, client] = [
-        leasehold::connect("memory://election").await?,
-        leasehold::connect("memory://election").await?,
-        leasehold::connect("memory://election").await?,
+        leasehold::connect(&store).await?,
+        leasehold::connect(&store).await?,
+        leasehold::connect(&store).await?,
     ];
-    let candidates = async { tokio::try_join!(stand(&one, "10.0.0.1:7000"), stand(&two, "10.0.0.2:7000")) };
-    let mut leaders = client.watch(LEADER)?;
-    let routing = async {
-        while let Some(state) = leaders.next().await {
-            match state?.holder().and_then(|leader| leader.metadata.as_deref()) {
-                Some(address) => println!("client: requests go to {address}"),
-                None => println!("client: nobody leads"),
-            }
+    let retire = async {
+        for leader in [&one, &two] {
+            sleep(Duration::from_secs(3)).await;
+            // Ends the campaign, releases the leadership, and waits for that.
+            leader.shutdown().await?;
         }
-        Result::Ok(())
+        sleep(Duration::from_secs(1)).await;
+        client.shutdown().await
     };
-    tokio::select! {
-        led = candidates => led.map(|_both| ()),
-        routed = routing => routed,
-    }
+    let candidates =
+        async { tokio::try_join!(stand(one.clone(), "10.0.0.1:7000"), stand(two.clone(), "10.0.0.2:7000")) };
+    tokio::try_join!(candidates, follow(client.clone()), retire).map(|_all| ())
 }

@@ -3,10 +3,10 @@
 use std::sync::LazyLock;
 
 pub use leasehold_core::{
-    All, AllGuard, Builder, Change, Changes, Effect, Entropy, Env, Error, ErrorKind, FenceGate, Fenced,
-    FencingToken, Guarantees, GuardState, HeldRef, Lock, LockGuard, LockManager, LockName, LockOptions, Lost,
-    LostReason, Mode, OsEntropy, OwnerId, Registry, Result, Revocation, Revoke, StoreUrl, Timing, Tls, all,
-    backend, clock, memory, span,
+    All, AllGuard, Builder, Candidate, Change, Changes, Effect, Entropy, Env, Error, ErrorKind, FenceGate,
+    Fenced, FencingToken, Guarantees, GuardState, HeldRef, Lock, LockGuard, LockManager, LockName,
+    LockOptions, Lost, LostReason, Mode, OsEntropy, OwnerId, Registry, Result, Revocation, Revoke, StoreUrl,
+    Timing, Tls, all, backend, clock, memory, span,
 };
 
 #[cfg(feature = "metrics")]
@@ -16,6 +16,11 @@ pub use leasehold_core::describe_metrics;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/kinds.md")]
 mod kinds {}
+
+/// The same.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/election.md")]
+mod election {}
 
 /// The file store: locks between the processes of one host, in a directory.
 #[cfg(feature = "file")]

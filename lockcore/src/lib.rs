@@ -26,6 +26,7 @@ pub use api::builder::Builder;
 pub use api::fence::{FenceGate, Fenced};
 pub use api::guard::{Change, Changes, LockGuard, Lost};
 pub use api::held::HeldRef;
+pub use api::lead::Candidate;
 pub use api::lock::{Lock, LockOptions};
 pub use api::manager::LockManager;
 pub use api::registry::Registry;

@@ -11,10 +11,6 @@ use leasehold::memory::MemoryConfig;
 use leasehold::{Effect, Env, Error, ErrorKind, LockManager, Registry, Result};
 use leasehold_conformance::layer::{Below, Layer, shared};
 
-#[path = "../../examples/elect.rs"]
-#[allow(dead_code, reason = "an example is a program of its own")]
-mod elect;
-
 /// A store that is opened at the attempt after `refusals`; from the attempt `silent` on it says nothing.
 #[derive(Clone, Debug)]
 struct Late {
@@ -109,13 +105,13 @@ async fn the_url_says_how_long() {
     assert_eq!(store.attempts(), 2);
 }
 
-/// The candidate of the example goes on when the store was away, and is elected when it is back.
+/// A candidate goes on when the store was away, and is elected when it is back.
 #[tokio::test(start_paused = true)]
 async fn candidate_stands_again_when_the_store_was_away() {
     let away = Arc::new(Away::default());
     let builder = LockManager::builder(shared(Arc::<Away>::clone(&away))(Box::new(MemoryConfig::private())));
     let locks = builder.clock(Arc::new(TokioClock::new())).build().await.unwrap();
-    elect::stand(&locks, "10.0.0.1:7000").await.expect("it has led to the end of its work");
+    assert_eq!(locks.lead("leader").unwrap().run(async |_| "done").await.unwrap(), Some("done"));
     assert_eq!(away.0.load(Ordering::Relaxed), 4);
 }
 

@@ -8,6 +8,7 @@ mod events;
 mod file_words;
 mod fuzz;
 mod kinds;
+mod lead;
 mod life;
 mod loss;
 mod migrate_to;

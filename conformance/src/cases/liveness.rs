@@ -1,14 +1,16 @@
 //! Liveness: a dead process delays others by a ttl and a little, one that has ended not at all.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::backend::Revoke;
-use leasehold_core::{ErrorKind, LostReason, Mode};
+use leasehold_core::{ErrorKind, HeldRef, LostReason, Mode};
+use tokio::sync::mpsc;
 
 use crate::network::Network;
 use crate::session::dead_holder_in;
-use crate::{Outcome, Task, World, case, dead_holder, dead_waiter, ensure};
+use crate::{Failure, Outcome, Task, World, case, dead_holder, dead_waiter, ensure};
 
 case::table! { "g6":
     a_dead_holder_frees_the_lock: "the next client holds within ttl, granularity and a second",
@@ -26,6 +28,8 @@ case::table! { "g6":
          released at once",
     a_lock_may_have_its_own_ttl [PER_LOCK_TTL|LEASED]: "a shorter lease ends sooner",
     local_waiters_outlive_a_lost_hold: "local waiters of the process that lost the lock still get it",
+    leadership_passes_on: "another candidate leads in time when the leader's work panics, when it is revoked, and when \
+         its process ends",
     waiting_for_one_name_delays_no_other: "a wait is for one name",
     a_dead_reader_holds_a_writer_up_for_a_ttl [SHARED|LEASED]: "permits of a dead process are free while \
          other holders live and release",
@@ -212,6 +216,50 @@ async fn local_waiters_outlive_a_lost_hold(world: World) -> Outcome {
     let next = world.joined(world.soon(), "the local waiter", waiting).await?;
     ensure!(guard.ensure_held().is_err(), "two guards of one process hold");
     next.release().await?;
+    Ok(())
+}
+
+async fn leadership_passes_on(world: World) -> Outcome {
+    let managers = [world.manager().await?, world.manager().await?];
+    let (begins, mut terms) = mpsc::unbounded_channel();
+    let campaign = |process: usize, panics: bool| {
+        let (candidate, begins) = (managers[process].lead("a")?, begins.clone());
+        let work = move |leadership: HeldRef| {
+            let begins = begins.clone();
+            async move {
+                // The case may have failed by now.
+                let _ = begins.send((process, leadership));
+                assert!(!panics, "the work of a leader");
+                pending::<()>().await;
+            }
+        };
+        Outcome::Ok(Task::start(async move { Ok(candidate.run(work).await?) }))
+    };
+    let mut next = async |after: &str, before: Option<HeldRef>| {
+        let begun = world.within(world.takeover(), &format!("a leader after {after}"), terms.recv()).await?;
+        let (process, leadership) = begun.ok_or_else(|| Failure::new("no candidate is left"))?;
+        if let Some(before) = before {
+            ensure!(before.ensure_held().is_err(), "two lead after {after}");
+            ensure!(before.token() < leadership.token(), "the token does not grow after {after}");
+        }
+        Outcome::Ok((process, leadership))
+    };
+    let panics = campaign(0, true)?;
+    let (_, first) = next("the start", None).await?;
+    let panicked = world.within(world.soon(), "the panic of a leader", panics).await?;
+    ensure!(panicked.is_err(), "a panic of the work was swallowed");
+    let second = campaign(1, false)?;
+    let (_, led) = next("a panic", Some(first)).await?;
+    let third = campaign(0, false)?;
+    world.queued("a", 1).await?;
+    managers[0].revoke("a", Revoke::AT_ONCE).await?;
+    let (leader, led) = next("a revocation", Some(led)).await?;
+    world.queued("a", 1).await?;
+    managers[leader].shutdown().await?;
+    next("a shutdown", Some(led)).await?;
+    let ended = if leader == 0 { third } else { second };
+    let ended = world.joined(world.soon(), "the end of a campaign", ended).await?;
+    ensure!(ended.is_none(), "a campaign that was shut down ended with {ended:?}");
     Ok(())
 }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use futures_util::stream::BoxStream;
 use tokio::sync::OnceCell;
 
+use crate::api::lead::Candidate;
 use crate::api::lock::Lock;
 use crate::api::state::{answered, with_own};
 use crate::api::watch::{Watched, watch};
@@ -47,6 +48,15 @@ impl LockManager {
     pub fn lock(&self, name: impl AsRef<str>) -> Result<Lock> {
         let name = LockName::new(name)?;
         Ok(Lock::new(LocalLock { core: Arc::clone(&self.core), name: self.core.names.of(&name) }))
+    }
+
+    /// Returns a candidate for the leadership of `name`, without a request; [`Candidate::run`] campaigns.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName), see [`LockName`].
+    pub fn lead(&self, name: impl AsRef<str>) -> Result<Candidate> {
+        Ok(Candidate::new(self.lock(name)?, Arc::clone(&self.watched)))
     }
 
     /// Returns the guarantees of this store.

@@ -5,6 +5,7 @@ pub(crate) mod builder;
 pub(crate) mod fence;
 pub(crate) mod guard;
 pub(crate) mod held;
+pub(crate) mod lead;
 pub(crate) mod lock;
 pub(crate) mod manager;
 pub(crate) mod registry;
