@@ -22,6 +22,11 @@ mod kinds {}
 #[doc = include_str!("../docs/election.md")]
 mod election {}
 
+/// The same.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/hourly.md")]
+mod hourly {}
+
 /// The file store: locks between the processes of one host, in a directory.
 #[cfg(feature = "file")]
 pub mod file {

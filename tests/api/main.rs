@@ -1,6 +1,7 @@
 //! The public API as its users call it, mostly on the in-memory store.
 
 mod all;
+mod at_least;
 mod bad_input;
 mod connecting;
 mod events;

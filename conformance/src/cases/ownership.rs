@@ -1,13 +1,15 @@
 //! Ownership: a release or renewal of one hold never affects another.
 
 use std::pin::pin;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::try_join;
 use leasehold_core::backend::{Grant, LeaseScope, Renewal, Revocation, Revoke};
-use leasehold_core::{GuardState, LockGuard, LostReason, Mode};
+use leasehold_core::clock::Moment;
+use leasehold_core::{GuardState, LockGuard, LockManager, LostReason, Mode};
 
-use crate::{Failure, Outcome, Session, Task, World, case, ensure};
+use crate::{Failure, Outcome, Pace, Session, Task, World, case, ensure};
 
 case::table! { "g4":
     release_frees_the_lock: "after a confirmed release the next client gets the lock",
@@ -25,6 +27,7 @@ case::table! { "g4":
     revoking_a_free_lock_says_so: "the revocation of a free lock reports that it is not held",
     a_deaf_holder_keeps_the_lock_until_forced [LEASED]: "a holder that does not answer is reported, and \
          only force ends its hold",
+    hold_at_least_outlasts_the_release: "a job with a `hold_at_least` runs once per period on two hosts whose clocks differ",
     releasing_a_share_leaves_the_others [SHARED]: "who lets go, even twice, ends nobody else's hold",
     renewing_a_share_keeps_no_other [SHARED|LEASED]: "each share lives by its own renewals",
     revoke_asks_every_holder [SHARED]: "all who share a lock are asked, or lose it by force, and the writer behind them holds",
@@ -39,6 +42,50 @@ async fn release_frees_the_lock(world: World) -> Outcome {
     ensure!(grant.is_some(), "released, but not free");
     Ok(())
 }
+
+/// Jobs of two hosts that come at the begin of each period, one of them later by `skew`: the times of their runs.
+async fn periodic(world: World, skew: Duration) -> Outcome<Vec<Moment>> {
+    let hosts = [(world.manager().await?, Duration::ZERO), (world.manager().await?, skew)];
+    let (began, periods) = (world.now(), if world.pace() == Pace::Virtual { 100 } else { 2 });
+    let name = format!("job {skew:?}");
+    let host = |(manager, skew): (LockManager, Duration)| {
+        let (world, name) = (world.clone(), name.clone());
+        Task::start(async move {
+            let mut runs = Vec::new();
+            let job = manager.lock(name)?.hold_at_least(AT_LEAST);
+            for period in 0..periods {
+                world.pass((began + PERIOD * period + skew).since(world.now())).await;
+                if let Some(guard) = job.try_acquire().await? {
+                    runs.push(world.now());
+                    world.pass(Duration::from_millis(50)).await;
+                    guard.release().await?;
+                }
+            }
+            // Its last hold goes on for as long as it has to.
+            manager.shutdown().await?;
+            Outcome::Ok(runs)
+        })
+    };
+    let [first, second] = hosts.map(host);
+    let mut runs = [first.await??, second.await??].concat();
+    runs.sort();
+    ensure!(runs.len() == periods as usize, "{} runs in {periods} periods, {skew:?} apart", runs.len());
+    Ok(runs)
+}
+
+async fn hold_at_least_outlasts_the_release(world: World) -> Outcome {
+    let skews = [Duration::from_millis(300), Duration::from_secs(1)];
+    let [near, far] = skews.map(|skew| periodic(world.clone(), skew));
+    let (near, far) = try_join(near, far).await?;
+    for runs in [near, far] {
+        let spans: Vec<_> = runs.windows(2).map(|pair| pair[1].since(pair[0])).collect();
+        ensure!(spans.iter().all(|span| AT_LEAST <= *span), "held for less than {AT_LEAST:?}: {spans:?}");
+    }
+    world.empty(world.soon(), "the holds have ended").await
+}
+
+const PERIOD: Duration = Duration::from_secs(4);
+const AT_LEAST: Duration = Duration::from_millis(2_500);
 
 /// A session whose lease has ended, what it was granted, and the next holder.
 async fn overtaken(world: &World) -> Outcome<(Session, Grant, LockGuard)> {

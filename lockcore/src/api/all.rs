@@ -88,7 +88,7 @@ impl All {
         let mut held = self.none_yet();
         for lock in &self.locks {
             let left = until.map(|until| until.since(env.now()));
-            let lock = lock.within(left);
+            let lock = lock.as_part(left);
             let granted = {
                 let lost = async { if held.guards.is_empty() { pending().await } else { held.lost().await } };
                 let (granted, lost) = (pin!(lock.acquire()), pin!(lost));
@@ -102,9 +102,7 @@ impl All {
             };
             held.guards.push(granted);
         }
-        // Timers, which report a loss, stop while the host is suspended.
-        held.ensure_held()?;
-        Ok(held)
+        self.complete(held)
     }
 
     /// Acquires the locks if none needs a wait, else returns `None`.
@@ -123,7 +121,7 @@ impl All {
         self.checked()?;
         let mut held = self.none_yet();
         for lock in &self.locks {
-            match lock.try_acquire().await? {
+            match lock.as_part(None).try_acquire().await? {
                 Some(guard) => held.guards.push(guard),
                 None => {
                     return match held.release().await {
@@ -133,9 +131,17 @@ impl All {
                 }
             }
         }
-        // No caller has waited for a loss meanwhile.
+        self.complete(held).map(Some)
+    }
+
+    /// All of them are granted.
+    fn complete(&self, mut held: AllGuard) -> Result<AllGuard> {
+        // No caller may have waited for a loss meanwhile, and timers, which report it, stop while the host is suspended.
         held.ensure_held()?;
-        Ok(Some(held))
+        for (lock, guard) in self.locks.iter().zip(&mut held.guards) {
+            lock.complete(guard);
+        }
+        Ok(held)
     }
 
     fn none_yet(&self) -> AllGuard {

@@ -194,6 +194,10 @@ impl LockGuard {
         self.ownership().watch(self.token().index())
     }
 
+    pub(super) fn hold_at_least(&mut self, span: Duration) {
+        self.held.hold_at_least(span);
+    }
+
     pub(super) fn hold(&self) -> &Hold {
         &self.held
     }

@@ -46,6 +46,8 @@ pub struct Lock {
     options: LockOptions,
     /// Why an option is invalid; returned by `acquire`.
     refused: Option<Error>,
+    /// It is acquired together with others, and free at once if one of them is not granted.
+    is_part: bool,
 }
 
 /// The options of one lock, checked when it is acquired; the defaults are the manager's.
@@ -62,6 +64,8 @@ pub struct LockOptions {
     /// The longest hold of one guard, which is then lost ([`LostReason::MaxHold`](crate::LostReason::MaxHold));
     /// `None` is no limit.
     pub max_hold: Option<Duration>,
+    /// The shortest time for which the name is held, also when its guard is released earlier.
+    pub hold_at_least: Option<Duration>,
     /// The text that `inspect` shows of the holder, at most [`LockOptions::MAX_METADATA_BYTES`].
     pub metadata: Option<String>,
     /// The mode of the hold, by default exclusive. Stores promise the other modes by
@@ -76,7 +80,7 @@ impl LockOptions {
 
 impl Lock {
     pub(crate) fn new(local: LocalLock) -> Self {
-        Self { local, options: LockOptions::default(), refused: None }
+        Self { local, options: LockOptions::default(), refused: None, is_part: false }
     }
 
     /// Returns the name of the lock.
@@ -108,6 +112,38 @@ impl Lock {
     /// hold whose work hangs while its lease is renewed.
     pub fn max_hold(mut self, span: Duration) -> Self {
         self.options.max_hold = Some(span);
+        self
+    }
+
+    /// Keeps the name held for at least `span`, counted from its grant, for work that may run once per period.
+    ///
+    /// A release or a drop of the guard before that returns at once, the guard is done, and the name stays held, renewed in the
+    /// background, until `span` is over. [`LockManager::shutdown`](crate::LockManager::shutdown) waits for that, and
+    /// [`LockManager::shutdown_now`](crate::LockManager::shutdown_now) leaves the name to its lease.
+    ///
+    /// Give a `span` that is longer than the clocks of the hosts differ, and shorter than the period. A revocation, a lost lease
+    /// and the end of the process or its runtime end the hold earlier. `span` must not be longer than a
+    /// [`max_hold`](Self::max_hold). A share with it is not joined.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> leasehold_core::Result<()> {
+    /// # use leasehold_core::{LockManager, memory::MemoryConfig};
+    /// use std::time::Duration;
+    /// # let locks = LockManager::builder(MemoryConfig::private()).build().await?;
+    /// let hourly = locks.lock("report/hourly")?.hold_at_least(Duration::from_secs(60));
+    /// if let Some(guard) = hourly.try_acquire().await? {
+    ///     // A host whose clock is behind comes later, and finds the name held.
+    ///     guard.release().await?;
+    /// }
+    /// assert!(hourly.try_acquire().await?.is_none());
+    /// # locks.shutdown_now().await
+    /// # }
+    /// ```
+    pub fn hold_at_least(mut self, span: Duration) -> Self {
+        self.options.hold_at_least = Some(span);
         self
     }
 
@@ -327,23 +363,35 @@ impl Lock {
         self.wanted().map(drop).map_err(|error| error.with_context("lock", self.name()))
     }
 
-    /// The same lock, with a wait of at most `left`.
-    pub(crate) fn within(&self, left: Option<Duration>) -> Self {
+    /// The same lock as one of several, with a wait of at most `left`, and free again at once if another is not granted.
+    pub(crate) fn as_part(&self, left: Option<Duration>) -> Self {
         let mut lock = self.clone();
         lock.options.wait = lock.options.wait.into_iter().chain(left).min();
+        lock.is_part = true;
         lock
+    }
+
+    /// From now on its release is put off: what [`as_part`](Self::as_part) leaves to the caller.
+    pub(crate) fn complete(&self, guard: &mut LockGuard) {
+        if let Some(span) = self.options.hold_at_least {
+            guard.hold_at_least(span);
+        }
     }
 
     fn guard(&self, held: Hold) -> LockGuard {
         if let Some(span) = self.options.max_hold {
             held.hold_at_most(span);
         }
-        LockGuard::new(held)
+        let mut guard = LockGuard::new(held);
+        if !self.is_part {
+            self.complete(&mut guard);
+        }
+        guard
     }
 
     fn wanted(&self) -> Result<Acquire> {
         let timing = self.local.core.context.env.timing();
-        let LockOptions { wait, ttl, handoff_limit, max_hold, metadata, mode } = &self.options;
+        let LockOptions { wait, ttl, handoff_limit, max_hold, hold_at_least, metadata, mode } = &self.options;
         if let Some(refused) = &self.refused {
             return Err(refused.clone());
         }
@@ -352,6 +400,13 @@ impl Lock {
         }
         if max_hold.is_some_and(|span| span.is_zero()) {
             return Err(Error::invalid_option("`max_hold` is zero: expected a longer time"));
+        }
+        if let (Some(longest), Some(shortest)) = (*max_hold, *hold_at_least)
+            && longest < shortest
+        {
+            return Err(Error::invalid_option(format!(
+                "`hold_at_least` {shortest:?} is longer than `max_hold` {longest:?}"
+            )));
         }
         if let Some(ttl) = *ttl {
             self.promised(Guarantees::PER_LOCK_TTL, "ttl")?;
@@ -371,10 +426,11 @@ impl Lock {
                 metadata.len()
             )));
         }
+        let is_bounded = max_hold.is_some() || hold_at_least.is_some();
         Ok(Acquire {
             lock: self.local.clone(),
             // Only shares are joined by others, and one with a bound is not.
-            wish: Wish { mode: *mode, alone: *mode == Mode::SHARED && max_hold.is_some() },
+            wish: Wish { mode: *mode, alone: *mode == Mode::SHARED && is_bounded },
             ttl: ttl.unwrap_or(timing.ttl),
             wait: *wait,
             budget: HandoffBudget { limit, window: timing.handoff_window },

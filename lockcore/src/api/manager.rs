@@ -240,7 +240,7 @@ impl LockManager {
     ///
     /// New and waiting acquisitions fail with [`ErrorKind::Closed`](crate::ErrorKind::Closed). Guards are lost
     /// ([`LostReason::Shutdown`](crate::LostReason::Shutdown)) and released. This waits at most one ttl for
-    /// pending releases. Later calls wait for the first.
+    /// pending releases, and for as long as a [`hold_at_least`](Lock::hold_at_least) takes. Later calls wait for the first.
     ///
     /// # Errors
     ///
@@ -251,6 +251,24 @@ impl LockManager {
     /// The shutdown continues; call it again to wait for its end.
     pub async fn shutdown(&self) -> Result<()> {
         self.shutdown.get_or_try_init(|| shutdown(&self.core)).await.copied()
+    }
+
+    /// As [`shutdown`](Self::shutdown), without waiting for a [`hold_at_least`](Lock::hold_at_least); a shutdown that waits
+    /// for one goes on.
+    ///
+    /// Such a name stays held until its lease ends, a ttl after its last renewal. The session stays open for that; on ZooKeeper
+    /// and with files until the process ends.
+    ///
+    /// # Errors
+    ///
+    /// As [`shutdown`](Self::shutdown).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`shutdown`](Self::shutdown).
+    pub async fn shutdown_now(&self) -> Result<()> {
+        self.core.context.hurries.cancel();
+        self.shutdown().await
     }
 }
 

@@ -31,6 +31,8 @@ pub(crate) struct Context {
     is_closed: AtomicBool,
     /// For those that wait for nothing else.
     pub(crate) closing: CancellationToken,
+    /// A shutdown waits for no release that is put off.
+    pub(crate) hurries: CancellationToken,
     /// A shutdown has closed the session.
     is_closed_down: AtomicBool,
 }
@@ -44,8 +46,9 @@ impl Context {
         label: Arc<str>,
         min_ttl: Duration,
     ) -> Self {
-        let (closing, [is_closed, is_closed_down]) = (CancellationToken::new(), Default::default());
-        Self { env, store_env, backend, server, label, min_ttl, is_closed, closing, is_closed_down }
+        let [closing, hurries] = [(); 2].map(|()| CancellationToken::new());
+        let [is_closed, is_closed_down] = Default::default();
+        Self { env, store_env, backend, server, label, min_ttl, is_closed, closing, hurries, is_closed_down }
     }
 
     /// Adds to an error of the store where that is.
@@ -65,10 +68,15 @@ impl Context {
         self.is_closed.load(Ordering::SeqCst)
     }
 
-    /// The manager is closed from here on, as all that wait for it hear.
-    pub(crate) fn close(&self) {
+    /// The manager is closed for its callers from here on. Its leases are renewed on.
+    pub(crate) fn refuse(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
         self.env.call_all();
+    }
+
+    /// The manager is closed from here on, as all that wait for it hear.
+    pub(crate) fn close(&self) {
+        self.refuse();
         waking(|| self.closing.cancel());
     }
 

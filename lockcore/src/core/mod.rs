@@ -56,12 +56,25 @@ pub(crate) fn start(context: Context) -> Arc<Core> {
     core
 }
 
-/// Ends everything in order, and the session at last.
+/// Ends everything in order, and the session at last. Releases that are put off are waited for, or else the session is left to
+/// its lease.
 pub(crate) async fn shutdown(core: &Arc<Core>) -> Result<()> {
     let context = &core.context;
     end(core, LostReason::Shutdown);
+    core.put_off.close();
+    let left = tokio::select! {
+        biased;
+        () = core.put_off.wait() => false,
+        () = context.hurries.cancelled() => true,
+        () = context.env.gone() => false,
+    };
+    context.close();
     let timing = context.env.timing();
     let released = context.env.drained(timing.ttl).await;
+    if left {
+        // Closing it would end its entries, too. What is put off keeps it open.
+        return Ok(());
+    }
     context.close_session().await.map_err(|error| context.placed(error))?;
     let ended = context.store_env.drained(timing.op_timeout).await;
     let late = match (released, ended) {
@@ -75,7 +88,7 @@ pub(crate) async fn shutdown(core: &Arc<Core>) -> Result<()> {
 
 /// Refuses new acquisitions and waiters as closed from here on, and ends every hold.
 fn end(core: &Arc<Core>, reason: LostReason) {
-    core.context.close();
+    core.context.refuse();
     for waiter in core.names.collect(|_, state| state.queue.drain().collect()) {
         waiter.call(Turn::Refused(Context::closed_error()));
     }
@@ -84,7 +97,11 @@ fn end(core: &Arc<Core>, reason: LostReason) {
         request.move_to_task();
     }
     for ownership in core.leases.ownerships() {
-        core.end(&ownership, reason);
+        if reason == LostReason::Shutdown {
+            core.end_or_put_off(&ownership, reason);
+        } else {
+            core.end(&ownership, reason);
+        }
     }
 }
 
@@ -107,6 +124,7 @@ impl Drop for Watcher {
     fn drop(&mut self) {
         if let Some(core) = self.core.upgrade().filter(|core| !core.context.is_closed()) {
             end(&core, LostReason::RuntimeGone);
+            core.context.close();
         }
     }
 }
@@ -163,6 +181,10 @@ fn revocation_requested(core: &Arc<Core>, name: &LockName, counter: u64, within:
     let until = now + within;
     let note = |early: &mut Early| early.ends_at = early.ends_at.into_iter().chain([until]).min();
     let ownership = held(core, name, counter, note);
+    if let Some(ownership) = ownership.as_ref().filter(|ownership| ownership.is_put_off()) {
+        // There is no work that needs the grace period.
+        core.end(ownership, LostReason::Revoked);
+    }
     if let Some(ownership) = ownership.filter(|ownership| ownership.request_revocation(until)) {
         tracing::info!(lock = %name, grant = counter, grace = ?within, "revocation requested");
         core.leases.end_at(&ownership, now);
@@ -192,7 +214,9 @@ fn warn_of_self_deadlock(core: &Core) {
     let round = core.rounds.fetch_add(1, Ordering::Relaxed) + 1;
     let stuck = core.names.collect(|name, state| {
         let waits_long = state.queue.waiters().any(|waiter| round.wrapping_sub(waiter.since_round) == 2);
-        if state.queue.held().next().is_some() && waits_long { vec![name.clone()] } else { Vec::new() }
+        // A lock whose release is put off is not held by a task.
+        let is_held = state.queue.held().any(|(held, _)| !held.is_put_off());
+        if is_held && waits_long { vec![name.clone()] } else { Vec::new() }
     });
     for name in stuck {
         tracing::warn!(

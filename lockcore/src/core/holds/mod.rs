@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use tokio::sync::oneshot;
+use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::backend::panic::waking;
@@ -34,7 +35,7 @@ use crate::core::context::Context;
 use crate::core::leases::{Leases, Lost};
 use crate::core::metrics::{self, Timer};
 use crate::core::names::{self, Names};
-use crate::core::ownership::Ownership;
+use crate::core::ownership::{Kept, Ownership};
 use crate::core::queue::{Call, Claim, WaiterId, Wish};
 use crate::core::request::Request;
 use crate::words::error::{Error, Result};
@@ -46,6 +47,8 @@ pub(crate) struct Core {
     pub(crate) context: Context,
     pub(crate) names: Names<Waiter>,
     pub(crate) leases: Arc<Leases>,
+    /// Counts the ownerships whose release is put off.
+    pub(crate) put_off: TaskTracker,
     pub(crate) guards_dropped: AtomicU64,
     /// How many ttls have passed.
     pub(crate) rounds: AtomicU32,
@@ -97,6 +100,8 @@ pub(crate) struct Hold {
     pub(crate) ownership: Arc<Ownership>,
     pub(crate) token: FencingToken,
     timer: Timer,
+    /// A release before this is put off.
+    at_least: Option<Moment>,
     ended: bool,
 }
 
@@ -145,23 +150,48 @@ impl Core {
             context,
             names: Names::new(),
             leases,
+            put_off: TaskTracker::new(),
             guards_dropped: AtomicU64::new(0),
             rounds: AtomicU32::new(0),
             waiters: AtomicU64::new(0),
         }
     }
 
-    /// Ends an ownership for another reason than the release of its holds, and cleans up behind it.
+    /// Ends an ownership for another reason than the release of its holds, put off or not, and cleans up behind it.
     pub(crate) fn end(self: &Arc<Self>, ownership: &Arc<Ownership>, reason: LostReason) {
-        if ownership.end(reason) {
+        if ownership.end(reason) || ownership.end_put_off() {
             self.has_ended(ownership, reason);
         }
     }
 
-    /// Ends an ownership if its own time has passed (ownership-4).
-    pub(crate) fn end_in_time(self: &Arc<Self>, ownership: &Arc<Ownership>) {
-        if let Some(reason) = ownership.end_in_time(self.context.env.now()) {
+    /// Ends an ownership for its guard, for good unless its release is put off.
+    pub(crate) fn end_or_put_off(self: &Arc<Self>, ownership: &Arc<Ownership>, reason: LostReason) {
+        if !self.put_off(ownership, reason) && ownership.end(reason) {
             self.has_ended(ownership, reason);
+        }
+    }
+
+    /// Puts the release of an ownership off, if its guard's `hold_at_least` says so; its guard is done.
+    ///
+    /// The manager lives until then, as the watchdog releases it, and a shutdown waits for that.
+    fn put_off(self: &Arc<Self>, ownership: &Arc<Ownership>, reason: LostReason) -> bool {
+        let now = self.context.env.now();
+        let kept = || Box::new((self.put_off.token(), Arc::clone(self))) as Kept;
+        let is_put_off = ownership.put_off(reason, now, kept);
+        if is_put_off {
+            tracing::debug!(lock = %ownership.grant.name, grant = ownership.grant.counter, "release put off");
+            self.leases.end_at(ownership, now);
+        }
+        is_put_off
+    }
+
+    /// Ends an ownership if its own time has passed (ownership-4, ownership-6).
+    pub(crate) fn end_in_time(self: &Arc<Self>, ownership: &Arc<Ownership>) {
+        let now = self.context.env.now();
+        if let Some(reason) = ownership.end_in_time(now) {
+            self.has_ended(ownership, reason);
+        } else if ownership.end_put_off_in_time(now) {
+            self.has_ended(ownership, LostReason::Released);
         }
     }
 
@@ -173,10 +203,14 @@ impl Core {
     }
 
     fn has_ended(self: &Arc<Self>, ownership: &Arc<Ownership>, reason: LostReason) {
-        metrics::lost(reason);
         let grant = &ownership.grant;
-        if reason == LostReason::Shutdown {
-            tracing::debug!(lock = %grant.name, grant = grant.counter, "ended by shutdown");
+        if reason == LostReason::Released {
+            metrics::count(metrics::RELEASES, &[("to", "store")]);
+        } else {
+            metrics::lost(reason);
+        }
+        if matches!(reason, LostReason::Shutdown | LostReason::Released) {
+            tracing::debug!(lock = %grant.name, grant = grant.counter, %reason, "ended");
         } else {
             tracing::warn!(lock = %grant.name, grant = grant.counter, %reason, "lost");
         }
@@ -220,7 +254,10 @@ impl LocalLock {
     #[cold]
     pub(crate) fn found_lost(&self, ownership: &Arc<Ownership>, unless_known: LostReason) -> Error {
         let reason = ownership.lost(self.now()).unwrap_or(unless_known);
-        self.core.end(ownership, reason);
+        // Not one that is put off: its guard has found out just that.
+        if ownership.end(reason) {
+            self.core.has_ended(ownership, reason);
+        }
         Error::lost(reason).with_context("lock", &self.name.lock_name)
     }
 

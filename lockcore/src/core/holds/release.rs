@@ -8,6 +8,8 @@
 //! - **release-3** After that the queue is updated and calls the next waiter (B1), by the `Drop` of a
 //!   [`PendingRelease`] at the latest.
 //! - **release-4** Every release ends (confirm-1). A session that would keep an unconfirmed entry is ended then.
+//! - **release-5** A release before the guard's `hold_at_least` has passed leaves grant and queue as they are; the watchdog
+//!   ends the ownership then.
 //!
 //! Checked by the conformance cases of `g4` and `g5`, the tests below, and `tests/local`.
 
@@ -32,7 +34,7 @@ use crate::words::token::FencingToken;
 impl Hold {
     pub(super) fn new(lock: &LocalLock, ownership: Arc<Ownership>, token: FencingToken) -> Self {
         let timer = Timer::begin(&lock.core.context.env);
-        Self { lock: lock.clone(), ownership, token, timer, ended: false }
+        Self { lock: lock.clone(), ownership, token, timer, at_least: None, ended: false }
     }
 
     pub(crate) fn now(&self) -> Moment {
@@ -44,6 +46,13 @@ impl Hold {
         let now = self.now();
         self.ownership.hold_until(now + span);
         self.lock.core.leases.end_at(&self.ownership, now);
+    }
+
+    /// From now on its release is put off until it was held for `span`.
+    pub(crate) fn hold_at_least(&mut self, span: Duration) {
+        let until = self.now() + span;
+        self.ownership.hold_at_least_until(until);
+        self.at_least = Some(until);
     }
 
     /// Cleans up behind a loss that a guard has found.
@@ -92,6 +101,9 @@ impl Hold {
         let Self { lock, ownership, token, .. } = self;
         let LocalLock { core, name } = lock;
         let now = self.now();
+        if self.at_least.is_some_and(|until| now < until) && core.put_off(ownership, LostReason::Released) {
+            return Released::Stays;
+        }
         let (mut next, mut watchers, guard) = (None, None, token.index());
         let released = lock.change(|state| {
             if ownership.lost(now).is_some() {

@@ -11,9 +11,12 @@
 //! - **ownership-4** Independent of its lease, it is not held beyond the deadline of a requested revocation, which never moves
 //!   to a later time, nor beyond its guard's `max_hold`. (A guard with one shares it with no other.)
 //! - **ownership-5** No watcher is woken with `status` locked: a waker may call in here.
+//! - **ownership-6** An ownership whose release is put off has ended for its guard, and for nobody else: it is held at the store
+//!   and in its queue until it ends once more, at its time or with its lease (ownership-2 holds of that end).
 //!
 //! Checked by the tests below and the conformance cases of `g2`.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -46,9 +49,20 @@ struct Status {
     standing: Standing,
     /// When its present guard has held it for its `max_hold`.
     max_hold: Option<Moment>,
+    /// Of a guard with a `hold_at_least`.
+    at_least: Option<Box<AtLeast>>,
     /// Of each guard, by its index: made when its changes are first watched.
     watchers: SmallVec<[(u16, Watchers); 1]>,
 }
+
+struct AtLeast {
+    until: Moment,
+    /// The guard is done, and the release is put off: what has to stay until then.
+    put_off: Option<Kept>,
+}
+
+/// Whatever an ownership has to keep alive, which this file does not know.
+pub(crate) type Kept = Box<dyn Any + Send + Sync>;
 
 /// The watchers of one guard.
 pub(crate) type Watchers = watch::Sender<Standing>;
@@ -72,8 +86,8 @@ impl Standing {
 impl Ownership {
     pub(crate) fn new(grant: Grant, mode: Mode, lease_deadline: Arc<LeaseDeadline>, slot: usize) -> Self {
         let (state, watchers) = (on_lease(&lease_deadline), SmallVec::new());
-        let status =
-            Status { standing: Standing { state, revocation_deadline: None }, max_hold: None, watchers };
+        let standing = Standing { state, revocation_deadline: None };
+        let status = Status { standing, max_hold: None, at_least: None, watchers };
         let (status, slot) = (Mutex::new(status), AtomicUsize::new(slot));
         Self {
             grant,
@@ -163,7 +177,10 @@ impl Ownership {
     /// When it ends by itself (ownership-4), if it does and has not ended.
     pub(crate) fn ends_at(&self) -> Option<Moment> {
         let status = self.status.lock();
-        status.ends().filter(|_| !status.standing.is_lost()).map(|(at, _)| at)
+        match &status.at_least {
+            Some(at_least) if at_least.put_off.is_some() => Some(at_least.until),
+            _ => status.ends().filter(|_| !status.standing.is_lost()).map(|(at, _)| at),
+        }
     }
 
     /// Its present guard holds it until `at`, and no longer.
@@ -173,6 +190,65 @@ impl Ownership {
             self.shorten(status);
             true
         });
+    }
+
+    /// Its present guard is not released before `until`.
+    pub(crate) fn hold_at_least_until(&self, until: Moment) {
+        self.status.lock().at_least = Some(Box::new(AtLeast { until, put_off: None }));
+    }
+
+    /// Ends it for its guard, for `reason`, and puts its release off, if its `hold_at_least` says so at `now`. `kept` stays until
+    /// its end. A requested revocation comes first.
+    pub(crate) fn put_off(&self, reason: LostReason, now: Moment, kept: impl FnOnce() -> Kept) -> bool {
+        let (watchers, last) = {
+            let mut status = self.status.lock();
+            let is_over = status.standing.is_lost() || self.deadline(&status).has_passed(now);
+            if is_over || status.standing.revocation_deadline.is_some() {
+                return false;
+            }
+            let Some(at_least) = status.at_least.as_mut().filter(|at_least| now < at_least.until) else {
+                return false;
+            };
+            at_least.put_off = Some(kept());
+            self.held_before.store(ENDED, Ordering::Release);
+            status.standing.state = GuardState::Lost(reason);
+            (std::mem::take(&mut status.watchers), status.standing)
+        };
+        for (_, watchers) in watchers {
+            waking(|| watchers.send_replace(last));
+        }
+        true
+    }
+
+    /// Whether its guard is done and its release is put off.
+    pub(crate) fn is_put_off(&self) -> bool {
+        self.status.lock().is_put_off()
+    }
+
+    /// Ends an ownership that is put off, at once; whether this call did.
+    pub(crate) fn end_put_off(&self) -> bool {
+        self.end_put_off_if(|_| true)
+    }
+
+    /// Ends an ownership that is put off, if its time has come by now.
+    pub(crate) fn end_put_off_in_time(&self, now: Moment) -> bool {
+        self.end_put_off_if(|until| until <= now)
+    }
+
+    fn end_put_off_if(&self, is_due: impl FnOnce(Moment) -> bool) -> bool {
+        let kept = {
+            let mut status = self.status.lock();
+            let at_least =
+                status.at_least.take_if(|at_least| at_least.put_off.is_some() && is_due(at_least.until));
+            at_least.and_then(|at_least| at_least.put_off)
+        };
+        let ended = kept.is_some();
+        if ended {
+            metrics::add(metrics::HELD, -1.0);
+        }
+        // Not under the mutex: it may be the last part of the manager.
+        drop(kept);
+        ended
     }
 
     /// With `status` locked.
@@ -246,7 +322,7 @@ impl Ownership {
     pub(crate) fn pass_on(&self, guard: u16, now: Moment) -> Option<Option<Watchers>> {
         let mut status = self.status.lock();
         self.is_well(&status, now).then(|| {
-            status.max_hold = None;
+            (status.max_hold, status.at_least) = (None, None);
             status.without(guard)
         })
     }
@@ -290,6 +366,10 @@ impl Status {
         let revoked = self.standing.revocation_deadline.map(|at| (at, LostReason::Revoked));
         let max_hold = self.max_hold.map(|at| (at, LostReason::MaxHold));
         revoked.into_iter().chain(max_hold).min()
+    }
+
+    fn is_put_off(&self) -> bool {
+        self.at_least.as_ref().is_some_and(|at_least| at_least.put_off.is_some())
     }
 
     /// Why ownership-4 has ended it at `now`, if it has, and not its lease before that.

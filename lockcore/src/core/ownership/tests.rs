@@ -35,6 +35,28 @@ fn ended_ownership_is_never_held_again() {
     assert_eq!(ownership.state(at(1)), GuardState::Lost(LostReason::Gone));
 }
 
+/// It has ended for its guard only, and ends once more (ownership-6); a requested revocation comes first.
+#[test]
+fn put_off_ownership_ends_once_more() {
+    let kept = || Box::new(()) as Kept;
+    let put_off = |ownership: &Ownership, now| ownership.put_off(LostReason::Released, at(now), kept);
+    let ownership = ownership();
+    assert!(!put_off(&ownership, 1), "without a `hold_at_least`");
+    ownership.hold_at_least_until(at(50));
+    assert!(!put_off(&ownership, 50) && !ownership.is_put_off());
+    assert!(put_off(&ownership, 49) && ownership.is_put_off() && !put_off(&ownership, 49));
+    assert_eq!((ownership.lost(at(49)), ownership.ends_at()), (Some(LostReason::Released), Some(at(50))));
+    assert!(!ownership.end(LostReason::Expired) && ownership.end_in_time(at(50)).is_none());
+    assert!(!ownership.request_revocation(at(49)));
+    assert!(!ownership.end_put_off_in_time(at(49)) && ownership.end_put_off_in_time(at(50)));
+    assert!(!ownership.end_put_off() && !ownership.is_put_off());
+    assert_eq!(ownership.ends_at(), None);
+    let revoked = self::ownership();
+    revoked.hold_at_least_until(at(50));
+    revoked.request_revocation(at(60));
+    assert!(!put_off(&revoked, 1));
+}
+
 #[test]
 fn the_deadline_ends_it_without_being_told() {
     let ownership = ownership();

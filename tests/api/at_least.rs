@@ -1,0 +1,180 @@
+//! A name that stays held after its guard is done, for as long as `hold_at_least` says.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use leasehold::clock::{Clock, TokioClock};
+use leasehold::memory::MemoryConfig;
+use leasehold::{ErrorKind, Lock, LockManager, LostReason, Revocation, Revoke, all};
+use leasehold_conformance::Network;
+use testbed::{Beside, pass};
+
+const TTL: Duration = Duration::from_secs(15);
+const AT_LEAST: Duration = Duration::from_secs(60);
+const MOMENT: Duration = Duration::from_millis(1);
+
+/// A process that holds the name, another one that wants it, and the time.
+struct Scene {
+    store: MemoryConfig,
+    clock: TokioClock,
+    host: LockManager,
+    other: Lock,
+}
+
+impl Scene {
+    async fn new() -> Self {
+        let (store, clock) = (MemoryConfig::private(), TokioClock::new());
+        let open = || async {
+            LockManager::builder(store.clone())
+                .ttl(TTL)
+                .clock(Arc::new(clock))
+                .build()
+                .await
+                .expect("memory opens")
+        };
+        let (host, other) = (open().await, open().await.lock("job").expect("a name"));
+        Self { store, clock, host, other }
+    }
+
+    fn job(&self) -> Lock {
+        self.host.lock("job").expect("a name").hold_at_least(AT_LEAST)
+    }
+
+    /// How long the other process waits for the name.
+    async fn free_after(&self) -> Duration {
+        let since = self.clock.now();
+        self.other.acquire().await.expect("memory grants").release().await.expect("memory releases");
+        self.clock.now().since(since)
+    }
+}
+
+/// Released or dropped, the guard is done at once, and the name held for several leases more; then for nobody.
+#[tokio::test(start_paused = true)]
+async fn early_release_is_put_off() {
+    for dropped in [false, true] {
+        let scene = Scene::new().await;
+        let guard = scene.job().acquire().await.unwrap();
+        let (lost, began) = (guard.lost(), scene.clock.now());
+        pass(MOMENT).await;
+        if dropped {
+            drop(guard);
+        } else {
+            guard.release().now_or_never().expect("it answers at once").unwrap();
+        }
+        assert_eq!(lost.now_or_never(), Some(LostReason::Released));
+        assert!(!scene.host.holds("job"));
+        assert!(scene.job().try_acquire().await.unwrap().is_none());
+        let local = Beside::start({
+            let job = scene.host.lock("job").unwrap();
+            async move { job.acquire().await.unwrap().release().await }
+        });
+        assert_eq!(scene.free_after().await, AT_LEAST - MOMENT);
+        local.await.unwrap();
+        assert!(scene.clock.now().since(began) < AT_LEAST + MOMENT && scene.store.store().is_empty());
+        // A guard that is held for longer is released as ever.
+        let guard = scene.job().acquire().await.unwrap();
+        pass(AT_LEAST).await;
+        guard.release().await.unwrap();
+        assert_eq!(scene.free_after().await, Duration::ZERO);
+    }
+}
+
+/// A shutdown loses the guard, refuses new callers, and waits for the name.
+#[tokio::test(start_paused = true)]
+async fn shutdown_waits_for_the_shortest_hold() {
+    for released in [false, true] {
+        let scene = Scene::new().await;
+        let guard = scene.job().acquire().await.unwrap();
+        let (lost, job, began) = (guard.lost(), scene.job(), scene.clock.now());
+        let guard = if released { guard.release().await.map(|()| None).unwrap() } else { Some(guard) };
+        let host = scene.host.clone();
+        let down = Beside::start(async move { host.shutdown().await });
+        pass(3 * TTL).await;
+        assert_eq!(*job.acquire().await.unwrap_err().kind(), ErrorKind::Closed);
+        if let Some(guard) = guard {
+            assert_eq!(guard.ensure_held().unwrap_err().lost_reason(), Some(LostReason::Shutdown));
+            assert_eq!(lost.await, LostReason::Shutdown);
+        }
+        assert!(!down.is_finished() && scene.other.try_acquire().await.unwrap().is_none());
+        down.await.unwrap();
+        assert_eq!(scene.clock.now().since(began), AT_LEAST);
+        assert_eq!(scene.free_after().await, Duration::ZERO);
+    }
+}
+
+/// Without waiting, the name is left to its lease, also when a shutdown waits already.
+#[tokio::test(start_paused = true)]
+async fn hasty_shutdown_leaves_the_name_to_its_lease() {
+    for waits in [false, true] {
+        let Scene { store, clock, host, other } = Scene::new().await;
+        host.lock("job").unwrap().hold_at_least(AT_LEAST).acquire().await.unwrap().release().await.unwrap();
+        host.lock("else").unwrap().acquire().await.unwrap().release().await.unwrap();
+        let down = Beside::start({
+            let host = host.clone();
+            async move { if waits { host.shutdown().await } else { Ok(()) } }
+        });
+        pass(MOMENT).await;
+        let began = clock.now();
+        host.shutdown_now().await.unwrap();
+        down.await.unwrap();
+        assert_eq!(clock.now(), began);
+        drop(host);
+        let scene =
+            Scene { host: LockManager::builder(store.clone()).build().await.unwrap(), store, clock, other };
+        let free_after = scene.free_after().await;
+        assert!(TTL / 2 < free_after && free_after <= TTL, "{free_after:?}");
+    }
+}
+
+/// The name outlives the manager's handles; a revocation and a lost lease end it.
+#[tokio::test(start_paused = true)]
+async fn shortest_hold_ends_early_by_the_store_only() {
+    let Scene { clock, host, other, .. } = Scene::new().await;
+    drop(host.lock("job").unwrap().hold_at_least(AT_LEAST).acquire().await.unwrap());
+    let began = clock.now();
+    drop(host);
+    other.acquire().await.unwrap().release().await.unwrap();
+    assert_eq!(clock.now().since(began), AT_LEAST);
+
+    let scene = Scene::new().await;
+    for how in [Revoke::Ask { grace: TTL }, Revoke::AT_ONCE] {
+        scene.job().acquire().await.unwrap().release().await.unwrap();
+        let began = scene.clock.now();
+        assert_eq!(scene.host.revoke("job", how).await.unwrap(), Revocation::Released);
+        assert!(scene.clock.now().since(began) < TTL);
+        assert_eq!(scene.free_after().await, Duration::ZERO);
+    }
+
+    let network = Network::new(Duration::ZERO);
+    let far = LockManager::builder(network.wrap()(Box::new(scene.store.clone()))).ttl(TTL);
+    let far = far.clock(Arc::new(scene.clock)).build().await.unwrap();
+    far.lock("job").unwrap().hold_at_least(AT_LEAST).acquire().await.unwrap().release().await.unwrap();
+    network.cut();
+    assert!(scene.free_after().await <= TTL);
+    network.heal();
+    // Nothing is left to wait for.
+    let began = scene.clock.now();
+    far.shutdown().await.unwrap();
+    assert!(scene.clock.now().since(began) < TTL);
+}
+
+/// Of several locks that are not all free, none stays held; spans that contradict each other are refused.
+#[tokio::test(start_paused = true)]
+async fn failed_attempt_keeps_no_name() {
+    let scene = Scene::new().await;
+    let held = scene.host.lock("z").unwrap().acquire().await.unwrap();
+    let both = all([scene.job(), scene.host.lock("z").unwrap()]);
+    assert!(both.try_acquire().await.unwrap().is_none());
+    both.clone().wait(MOMENT).acquire().await.unwrap_err();
+    assert_eq!(scene.free_after().await, Duration::ZERO);
+    held.release().await.unwrap();
+    both.acquire().await.unwrap().release().await.unwrap();
+    assert_eq!(scene.free_after().await, AT_LEAST);
+    let refused = scene.job().max_hold(AT_LEAST - MOMENT).acquire().await.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::InvalidOption);
+    assert!(
+        refused.to_string().contains("`hold_at_least` 60s is longer than `max_hold` 59.999s"),
+        "{refused}"
+    );
+}
