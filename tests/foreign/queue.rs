@@ -82,8 +82,7 @@ pub(crate) async fn open<S: Server>(server: &S, ttl: Duration) -> LockManager {
 
 /// The lock that is held in some way, by a grant of its own each time.
 fn lock(locks: &LockManager, mode: Mode) -> leasehold::Lock {
-    let mut options = LockOptions::default();
-    options.mode = mode;
+    let options = LockOptions::default().mode(mode);
     locks.lock(NAME).unwrap().options(options).handoff_limit(0)
 }
 

@@ -117,8 +117,7 @@ async fn contenders_take<const N: usize>(count: usize, modes: [Mode; N], cycles:
 }
 
 fn lock(manager: &LockManager, mode: Mode) -> Lock {
-    let mut options = LockOptions::default();
-    options.mode = mode;
+    let options = LockOptions::default().mode(mode);
     manager.lock("n").unwrap().options(options)
 }
 

@@ -23,8 +23,7 @@ fn some(weight: u32, capacity: u32) -> Kind {
 
 /// A lock that is held in some way, by a grant of its own each time.
 fn lock(manager: &LockManager, mode: Kind) -> Lock {
-    let mut options = LockOptions::default();
-    options.mode = mode;
+    let options = LockOptions::default().mode(mode);
     manager.lock("n").unwrap().options(options).handoff_limit(0)
 }
 

@@ -9,8 +9,7 @@ pub(crate) const R: Kind = Kind::SHARED;
 
 /// The lock of every test, with its own grant each time.
 fn lock(locks: &LockManager, mode: Kind) -> Lock {
-    let mut options = LockOptions::default();
-    options.mode = mode;
+    let options = LockOptions::default().mode(mode);
     locks.lock("a").unwrap().options(options).handoff_limit(0)
 }
 

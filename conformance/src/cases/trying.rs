@@ -167,8 +167,7 @@ async fn invalid_number_of_permits_is_refused(world: World) -> Outcome {
         if manager.guarantees().contains(mode.needs()) {
             continue;
         }
-        let mut options = leasehold_core::LockOptions::default();
-        options.mode = mode;
+        let options = leasehold_core::LockOptions::default().mode(mode);
         let refused = manager.lock("a")?.options(options).try_acquire().await;
         let kind = refused.as_ref().map_err(leasehold_core::Error::kind);
         ensure!(matches!(kind, Err(ErrorKind::Unsupported)), "{mode}, not promised, returned {refused:?}");

@@ -81,8 +81,7 @@ impl Worker {
             unreachable!("the name is valid");
         };
         let mode = self.mode();
-        let mut options = LockOptions::default();
-        options.mode = mode;
+        let options = LockOptions::default().mode(mode);
         lock = lock.options(options);
         if self.dice.chance(200) {
             lock = lock.handoff_limit(0);

@@ -56,6 +56,15 @@ impl Builder {
         }
     }
 
+    /// Sets all times and bounds, as a configuration file may give them, but [`connect_wait`](Self::connect_wait).
+    pub fn timing(mut self, timing: Timing) -> Self {
+        let Timing { ttl, op_timeout, connect_timeout, drift_margin, handoff_limit, handoff_window } = timing;
+        (self.ttl, self.drift_margin, self.handoff_limit) = (ttl, drift_margin, Some(handoff_limit));
+        (self.op_timeout, self.connect_timeout) = (Some(op_timeout), Some(connect_timeout));
+        self.handoff_window = Some(handoff_window);
+        self
+    }
+
     /// Sets how long a lease lasts without a renewal.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
@@ -153,7 +162,7 @@ impl Builder {
     ///
     /// As [`build`](Self::build), without the store's.
     pub fn env(&self) -> Result<Env> {
-        let mut env = Env::new(self.timing()?)?;
+        let mut env = Env::new(self.times()?)?;
         if let Some(clock) = &self.clock {
             env = env.with_clock(Arc::clone(clock));
         }
@@ -163,7 +172,7 @@ impl Builder {
         Ok(env)
     }
 
-    fn timing(&self) -> Result<Timing> {
+    fn times(&self) -> Result<Timing> {
         let defaults = Timing::for_ttl(self.ttl);
         let timing = Timing {
             ttl: self.ttl,

@@ -9,6 +9,7 @@ use tracing::Instrument;
 
 use crate::api::guard::LockGuard;
 use crate::api::held::{GuardHandle, HeldRef};
+use crate::api::options::LockOptions;
 use crate::core::acquire::{Acquire, acquire, try_acquire};
 use crate::core::holds::{Acquired, Hold, LocalLock};
 use crate::core::metrics::{self, Acquisition};
@@ -48,34 +49,6 @@ pub struct Lock {
     refused: Option<Error>,
     /// It is acquired together with others, and free at once if one of them is not granted.
     is_part: bool,
-}
-
-/// The options of one lock, checked when it is acquired; the defaults are the manager's.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LockOptions {
-    /// The longest wait for the lock; `None` is no limit, zero is one attempt.
-    pub wait: Option<Duration>,
-    /// The ttl of this lock's lease, on stores with [`Guarantees::PER_LOCK_TTL`].
-    pub ttl: Option<Duration>,
-    /// The number of successive local hand-offs; see
-    /// [`Timing::handoff_limit`](crate::Timing::handoff_limit).
-    pub handoff_limit: Option<u16>,
-    /// The longest hold of one guard, which is then lost ([`LostReason::MaxHold`](crate::LostReason::MaxHold));
-    /// `None` is no limit.
-    pub max_hold: Option<Duration>,
-    /// The shortest time for which the name is held, also when its guard is released earlier.
-    pub hold_at_least: Option<Duration>,
-    /// The text that `inspect` shows of the holder, at most [`LockOptions::MAX_METADATA_BYTES`].
-    pub metadata: Option<String>,
-    /// The mode of the hold, by default exclusive. Stores promise the other modes by
-    /// [`Guarantees::SHARED`] and [`Guarantees::PERMITS`].
-    pub mode: Mode,
-}
-
-impl LockOptions {
-    /// The longest metadata, in bytes.
-    pub const MAX_METADATA_BYTES: usize = 1024;
 }
 
 impl Lock {

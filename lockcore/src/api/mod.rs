@@ -8,6 +8,7 @@ pub(crate) mod held;
 pub(crate) mod lead;
 pub(crate) mod lock;
 pub(crate) mod manager;
+pub(crate) mod options;
 pub(crate) mod registry;
 mod state;
 pub(crate) mod watch;

@@ -7,7 +7,6 @@ use crate::words::token::FencingToken;
 
 /// Times and bounds of a [`LockManager`](crate::LockManager), checked by the builder.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Timing {
     /// How long a lease lasts without renewal. Default 15 s.
     pub ttl: Duration,

@@ -30,6 +30,33 @@ impl Mode {
     }
 }
 
+/// Reads the text of `Display`: `exclusive`, `shared`, or permits such as `2 of 8`.
+impl FromStr for Mode {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let permits = text.split_once(" of ");
+        let permits =
+            permits.and_then(|(weight, capacity)| Some((weight.parse().ok()?, capacity.parse().ok()?)));
+        match (text, permits) {
+            ("exclusive", _) => Ok(Self::EXCLUSIVE),
+            ("shared", _) => Ok(Self::SHARED),
+            (_, Some((weight, capacity))) => Self::permits(weight, capacity),
+            _ => Err(Error::invalid_option(format!(
+                "invalid mode {text:?}: expected `exclusive`, `shared`, or permits such as `2 of 8`"
+            ))),
+        }
+    }
+}
+
+/// From its text, with the feature `serde`.
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for Mode {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
 /// Back from [`FencingToken::get`], as a resource has stored it.
 impl TryFrom<u64> for FencingToken {
     type Error = Error;

@@ -18,6 +18,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The error of this crate; see [`Error::kind`] and [`Error::effect`].
 ///
+/// `kind` is for decisions, `Display` for logs: it names the server and the holder, which are not for clients of a service.
+///
 /// A clone shares the cause, so that several callers may get one failure.
 #[derive(Clone)]
 pub struct Error(Box<Details>);
@@ -31,7 +33,9 @@ struct Details {
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
-/// The kind of an [`Error`], for decisions of a program.
+/// The kind of an [`Error`], for decisions of a program, such as the status of an answer to a client.
+///
+/// The `Display` of an error is for logs: it names servers, locks and holders. Do not send it to clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
