@@ -11,6 +11,7 @@ use leasehold::clock::{Clock, TokioClock};
 use leasehold::memory::MemoryConfig;
 use leasehold::{Error, ErrorKind, LockManager, LockName};
 use leasehold_conformance::layer::{Below, Layer, shared};
+use testbed::pass;
 use tracing::subscriber::{DefaultGuard, NoSubscriber};
 use tracing::{Dispatch, Level};
 
@@ -74,6 +75,27 @@ async fn waiting_for_oneself_is_warned_of() {
     clock.sleep_until(clock.now() + 5 * TTL).await;
     assert_eq!(written.text().matches("re-entrant").count(), 1, "{}", written.text());
     guard.release().await.unwrap();
+}
+
+/// Work that blocks the runtime stops renewals: a warning says so when the watchdog was late, once a minute.
+#[tokio::test(start_paused = true)]
+async fn blocked_runtime_is_warned_of() {
+    let (written, _installed) = Written::install();
+    let builder = LockManager::builder(MemoryConfig::private()).ttl(TTL).clock(Arc::new(TokioClock::new()));
+    let locks = builder.build().await.unwrap();
+    let _guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    pass(Duration::from_millis(1)).await;
+    // A renewal is due after a third of the ttl, and no task runs in these steps.
+    for (blocked, warnings) in [(TTL / 3 + TTL / 7, 0), (TTL / 3 + TTL / 5, 1), (TTL / 3 + TTL / 5, 1)] {
+        tokio::time::advance(blocked).await;
+        pass(Duration::from_millis(1)).await;
+        assert_eq!(written.text().matches("the runtime was blocked").count(), warnings, "{}", written.text());
+    }
+    assert!(written.text().contains("late="), "{}", written.text());
+    pass(Duration::from_secs(60)).await;
+    tokio::time::advance(TTL).await;
+    pass(Duration::from_millis(1)).await;
+    assert_eq!(written.text().matches("the runtime was blocked").count(), 2, "{}", written.text());
 }
 
 /// Every turn of a lock's life leaves an event with its name; an owner id never does.

@@ -21,6 +21,7 @@
 use std::iter;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -58,10 +59,11 @@ pub(crate) async fn run(
     let mut renewals = FuturesUnordered::new();
     let ttl = env.timing().ttl;
     let mut round_at = env.now() + ttl;
-    let mut listeners = Vec::new();
+    let (mut listeners, mut lateness) = (Vec::new(), Lateness::new(ttl / 6));
     loop {
         listeners.append(&mut leases.listeners.lock());
         let now = env.now();
+        lateness.called(now);
         let due = leases.step(now);
         if !due.renew.is_empty() {
             renewals.push(renew(&env, &*backend, due.renew));
@@ -74,6 +76,7 @@ pub(crate) async fn run(
             round_at = now + ttl;
         }
         let wake_at = due.wake_at.map_or(round_at, |at| at.min(round_at));
+        lateness.due_at = Some(wake_at);
         tokio::select! {
             biased;
             () = closing.cancelled() => return,
@@ -109,6 +112,35 @@ pub(crate) async fn run(
         }
     }
 }
+
+/// How late this task is called: its runtime is blocked then, and renews nothing.
+struct Lateness {
+    /// When it was to be called.
+    due_at: Option<Moment>,
+    bound: Duration,
+    /// The last warning.
+    warned_at: Option<Moment>,
+}
+
+impl Lateness {
+    fn new(bound: Duration) -> Self {
+        Self { due_at: None, bound, warned_at: None }
+    }
+
+    fn called(&mut self, now: Moment) {
+        let late = self.due_at.map_or(Duration::ZERO, |due_at| now.since(due_at));
+        let is_new = self.warned_at.is_none_or(|warned_at| BETWEEN_WARNINGS <= now.since(warned_at));
+        if self.bound < late && is_new {
+            self.warned_at = Some(now);
+            tracing::warn!(
+                ?late,
+                "the runtime was blocked, or the host suspended: move blocking work to `spawn_blocking`"
+            );
+        }
+    }
+}
+
+const BETWEEN_WARNINGS: Duration = Duration::from_secs(60);
 
 /// Leases that were renewed by one call, when it was sent, and an answer for each.
 type Renewed = (Vec<LeaseId>, Moment, Vec<Renewal>);

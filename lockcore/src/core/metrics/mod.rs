@@ -15,6 +15,7 @@ pub(crate) const RENEWALS: &str = "leasehold_renewals_total";
 pub(crate) const DROPPED: &str = "leasehold_guards_dropped_total";
 pub(crate) const HOLD: &str = "leasehold_hold_seconds";
 pub(crate) const HELD: &str = "leasehold_held_locks";
+const WAITING: &str = "leasehold_waiting_acquisitions";
 
 /// The outcome of a try that found the lock held.
 pub(crate) const BUSY: &str = "busy";
@@ -46,6 +47,7 @@ pub(crate) struct Acquisition {
 
 impl Acquisition {
     pub(crate) fn begin(env: &Env) -> Self {
+        add(WAITING, 1.0);
         Self { timer: Timer::begin(env), outcome: "cancelled" }
     }
 
@@ -56,6 +58,7 @@ impl Acquisition {
 
 impl Drop for Acquisition {
     fn drop(&mut self) {
+        add(WAITING, -1.0);
         count(ACQUISITIONS, &[("outcome", self.outcome)]);
         if self.outcome == GRANTED {
             self.timer.record(ACQUIRE);
@@ -88,7 +91,7 @@ pub(crate) use silence::{Timer, add, count};
 mod recorder {
     use ::metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
-    use super::{ACQUIRE, ACQUISITIONS, DROPPED, HELD, HOLD, LOSSES, RELEASES, RENEWALS};
+    use super::{ACQUIRE, ACQUISITIONS, DROPPED, HELD, HOLD, LOSSES, RELEASES, RENEWALS, WAITING};
     use crate::backend::env::Env;
     use crate::clock::Moment;
 
@@ -104,6 +107,7 @@ mod recorder {
     /// | `leasehold_acquire_seconds` | histogram | |
     /// | `leasehold_hold_seconds` | histogram | |
     /// | `leasehold_held_locks` | gauge | |
+    /// | `leasehold_waiting_acquisitions` | gauge | |
     ///
     /// No label names a lock: there may be any number of locks.
     pub fn describe() {
@@ -114,6 +118,7 @@ mod recorder {
         describe_counter!(DROPPED, "Guards dropped instead of released.");
         describe_histogram!(ACQUIRE, Unit::Seconds, "Time from an acquire call to its grant.");
         describe_histogram!(HOLD, Unit::Seconds, "Time from a grant to its release or drop.");
+        describe_gauge!(WAITING, "Acquisitions of this process that have not ended yet.");
         describe_gauge!(HELD, "Locks that this process holds at the store.");
     }
 

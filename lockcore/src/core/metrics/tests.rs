@@ -118,7 +118,11 @@ fn acquisitions_are_counted_by_outcome() {
         assert_eq!(sums.get("leasehold_held_locks"), 1.0);
         assert!(lock.try_acquire().await.unwrap().is_none());
         lock.clone().wait(Duration::from_millis(1)).acquire().await.unwrap_err();
-        assert!(futures_util::FutureExt::now_or_never(lock.acquire()).is_none());
+        let mut waits = Box::pin(lock.acquire());
+        assert!(futures_util::FutureExt::now_or_never(waits.as_mut()).is_none());
+        assert_eq!(sums.get("leasehold_waiting_acquisitions"), 1.0);
+        drop(waits);
+        assert_eq!(sums.get("leasehold_waiting_acquisitions"), 0.0);
         guard.release().await.unwrap();
         locks.shutdown().await.unwrap();
         lock.acquire().await.unwrap_err();
@@ -174,5 +178,5 @@ fn losses_and_renewals_are_counted() {
 fn every_metric_is_described() {
     let sums = Sums::default();
     metrics::with_local_recorder(&sums, super::describe);
-    assert_eq!(sums.get("described"), 8.0);
+    assert_eq!(sums.get("described"), 9.0);
 }
