@@ -27,6 +27,14 @@ mod election {}
 #[doc = include_str!("../docs/hourly.md")]
 mod hourly {}
 
+/// The same.
+#[cfg(all(doctest, feature = "blocking"))]
+#[doc = include_str!("../docs/blocking.md")]
+mod blocking_page {}
+
+#[cfg(feature = "blocking")]
+pub mod blocking;
+
 /// The file store: locks between the processes of one host, in a directory.
 #[cfg(feature = "file")]
 pub mod file {

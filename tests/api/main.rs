@@ -3,6 +3,8 @@
 mod all;
 mod at_least;
 mod bad_input;
+#[cfg(feature = "blocking")]
+mod blocking;
 mod connecting;
 mod events;
 #[cfg(feature = "file")]
