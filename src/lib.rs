@@ -35,6 +35,13 @@ mod blocking_page {}
 #[cfg(feature = "blocking")]
 pub mod blocking;
 
+/// The same.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/testing.md")]
+mod testing_page {}
+
+pub mod testing;
+
 /// The file store: locks between the processes of one host, in a directory.
 #[cfg(feature = "file")]
 pub mod file {
