@@ -10,6 +10,9 @@ use crate::certificates::{OverTls, over_tls};
 /// The configuration of the etcd store,
 /// `etcd[s]://[USER:PASSWORD@]HOST[:PORT][,HOST…][/PREFIX][?ca=FILE&cert=FILE&key=FILE&domain=NAME]`.
 ///
+/// It cannot be made of the `ConnectOptions` of the crate `etcd-client`, which have no getters: give addresses and credentials
+/// here again.
+///
 /// # Examples
 ///
 /// ```

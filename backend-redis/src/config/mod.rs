@@ -5,6 +5,7 @@ mod failover;
 mod format;
 mod login;
 mod sentinel;
+mod theirs;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -35,6 +36,8 @@ use crate::keys::Keys;
 pub struct RedisConfig {
     address: Address,
     tls: Option<Tls>,
+    /// The program's own client speaks TLS with the server.
+    needs_tls: bool,
     user: Option<String>,
     password: Option<Password>,
     /// Where user and password come from, if they change.
@@ -131,6 +134,7 @@ impl RedisConfig {
         Self {
             address,
             tls: None,
+            needs_tls: false,
             user: None,
             password: None,
             login: None,
@@ -361,6 +365,11 @@ impl RedisConfig {
                 "`message_key` is invalid: expected at least 16 characters, without control characters",
             ),
             (is_local && self.tls.is_some(), "cannot use TLS through a Unix socket"),
+            (
+                self.needs_tls && self.tls.is_none(),
+                "the client's address uses TLS, and the client keeps its settings to itself: give them by `tls`, \
+                 with `ca`, `cert` and `key` as its own",
+            ),
             (self.user.is_some() && self.password.is_none(), "a Redis user needs a password"),
             (
                 self.slots && self.format.is_some(),

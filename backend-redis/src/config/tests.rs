@@ -27,6 +27,23 @@ fn a_url_says_everything() {
     assert_eq!(config("redis+unix://:p@/run/redis.sock?db=4").unwrap(), socket);
 }
 
+/// The client of the program says where the server is; its TLS settings have to be given.
+#[test]
+fn client_of_the_program_is_taken_over() {
+    let theirs = |url| RedisConfig::from_client(&redis::Client::open(url).unwrap());
+    let own = RedisConfig::new("h", 7).credentials("bill", "s").database(3);
+    assert_eq!(theirs("redis://bill:s@h:7/3").unwrap(), own);
+    assert_eq!(theirs("redis://:p@h").unwrap(), RedisConfig::new("h", 6379).password("p"));
+    let socket = RedisConfig::unix("/run/redis.sock").database(4);
+    assert_eq!(theirs("redis+unix:///run/redis.sock?db=4").unwrap(), socket);
+    let encrypted = theirs("rediss://h").unwrap();
+    let refused = encrypted.checked().unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::InvalidOption);
+    assert!(["`ca`", "`cert`", "`key`"].iter().all(|name| refused.to_string().contains(name)), "{refused}");
+    encrypted.tls(Tls::new()).checked().unwrap();
+    assert_eq!(*theirs("redis://h/-1").unwrap_err().kind(), ErrorKind::InvalidOption);
+}
+
 #[test]
 fn impossible_option_is_refused() {
     for url in [

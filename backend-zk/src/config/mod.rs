@@ -27,6 +27,9 @@ pub(crate) use servers::Servers;
 ///
 /// A lock is the directory `/CHROOT/PREFIX/NAME`, which Curator's `InterProcessMutex` on the same path
 /// shares. Directories are container nodes: made when needed, removed by the server when empty.
+///
+/// It cannot be made of the `Connector` of the crate `zookeeper-client`, which has no getters: give addresses and credentials
+/// here again.
 #[derive(Clone)]
 #[must_use = "a configuration opens nothing until a manager is built"]
 pub struct ZkConfig {

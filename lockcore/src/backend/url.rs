@@ -198,7 +198,7 @@ impl FromStr for StoreUrl {
             None => (None, None),
         };
         Ok(Self {
-            scheme: scheme.to_ascii_lowercase(),
+            scheme: known_as(&scheme.to_ascii_lowercase()),
             user,
             password,
             hosts: hosts.split(',').filter(|host| !host.is_empty()).map(str::to_owned).collect(),
@@ -209,6 +209,12 @@ impl FromStr for StoreUrl {
             known: Vec::new(),
         })
     }
+}
+
+/// The scheme by which a store is known: `valkey` in it is `redis`.
+fn known_as(scheme: &str) -> String {
+    let other = scheme.strip_prefix("valkey").filter(|rest| ["", "s"].contains(rest) || rest.contains('+'));
+    other.map_or_else(|| scheme.to_owned(), |rest| format!("redis{rest}"))
 }
 
 impl fmt::Debug for StoreUrl {
@@ -259,6 +265,17 @@ mod tests {
         assert_eq!(url.take_duration("ttl").unwrap(), Some(Duration::from_secs(15)));
         assert_eq!(url.take("owner").unwrap().as_deref(), Some("a b"));
         url.all_taken().unwrap();
+    }
+
+    /// Valkey is Redis by another name, over TLS and behind its sentinels, too.
+    #[test]
+    fn valkey_is_redis() {
+        for (scheme, known) in
+            [("valkey", "redis"), ("VALKEYS", "rediss"), ("valkeys+quorum", "rediss+quorum")]
+        {
+            assert_eq!(parsed(&format!("{scheme}://h/0")).scheme(), known);
+        }
+        assert_eq!(parsed("valkeyd://h").scheme(), "valkeyd");
     }
 
     /// Both ways of writing a length of time are read, and others are refused.
