@@ -1,8 +1,8 @@
 //! Until when a slot of a cluster may have lost holders: its server has restarted or was promoted, or the slot has moved.
 //!
 //! A slot that is in use has an origin, which moves with it, so a slot that comes to another server is told from one that has
-//! been there (redis.slots-1). A server has an origin, too, with the slots that it had when its reign was first seen: an unused
-//! one of those begins with the server's, and costs no pause of its own.
+//! been there (redis.slots-1). A server has an origin, too, with the slots that it had when its reign was first seen: a slot
+//! of those begins with the server's, and costs no pause of its own, if it is unused, or was used last at the primary before.
 //!
 //! The lag is for a primary that was replaced and goes on: it may end a lease and grant the lock again. A slot that moves is
 //! refused by the server that had it, so that one grants nothing. Other managers and this one look the same to the new server.
@@ -10,7 +10,7 @@
 //!
 //! # Invariants
 //! - **redis.slots-1** Nothing is sent to a script over a connection before the slot's origin was asked over it, or after the
-//!   slot was idle there for longer than a server needs to be replaced and to come back.
+//!   slot was idle there for longer than a server needs to be replaced and to come back, or was served by another reign since.
 //! - **redis.slots-2** A lease is renewed that ends within the lag only if each server that has served the slot for this session
 //!   within the lag refuses it, by the word of the same process.
 //! - **redis.slots-3** A session does not go back to a server that it has left without that word, until the lag is over.
@@ -68,12 +68,14 @@ pub(crate) trait Refuses: Send + Sync {
 #[derive(Clone, Debug)]
 struct Served {
     server: Address,
-    reign: String,
+    reign: Arc<str>,
+    /// When the last request was sent that has shown that.
+    sent_at: Moment,
     /// Until when a primary before may go on, and nothing is granted.
     lag_end: Moment,
     pause_end: Moment,
     /// Until when the session does not go back to reigns that may go on.
-    left: Vec<(String, Moment)>,
+    left: Vec<(Arc<str>, Moment)>,
 }
 
 impl SlotPause {
@@ -98,6 +100,11 @@ impl SlotPause {
     pub(crate) fn is_on(&self, slot: HashSlot) -> bool {
         let now = self.env.now();
         self.served.lock().get(&slot).is_some_and(|served| now < served.pause_end)
+    }
+
+    /// Whether the session was served by that reign last.
+    fn is_at(&self, slot: HashSlot, reign: &str) -> bool {
+        self.served.lock().get(&slot).is_some_and(|served| &*served.reign == reign)
     }
 
     /// What is asked about slots over `connection`. Its server's origin is asked at once, so that its pause begins.
@@ -153,11 +160,11 @@ impl SlotPause {
     ///
     /// # Errors
     ///
-    /// Not applied: redis.slots-3.
+    /// Not applied: redis.slots-3; if the answer is older than what is known of another server.
     async fn enter(
         &self,
         slot: HashSlot,
-        server: &Address,
+        (server, reign): (&Address, &Arc<str>),
         known: &KnownReign,
         sent_at: Moment,
         give_up_at: Moment,
@@ -170,11 +177,11 @@ impl SlotPause {
         );
         loop {
             let before = self.served.lock().get(&slot).cloned();
-            if before.as_ref().is_some_and(|before| before.has_left(&known.reign, arrived)) {
+            if before.as_ref().is_some_and(|before| before.bars(reign, sent_at, arrived)) {
                 return Err(error::of_former());
             }
             let refuses = match &before {
-                Some(before) if before.reign != known.reign && arrived < lag_end => {
+                Some(before) if before.reign != *reign && arrived < lag_end.max(before.lag_end) => {
                     self.has_given_away(slot, before, give_up_at).await
                 }
                 _ => false,
@@ -184,8 +191,8 @@ impl SlotPause {
             if served.get(&slot).map(|served| &served.reign) != before.as_ref().map(|before| &before.reign) {
                 continue;
             }
-            let (server, reign) = (server.clone(), known.reign.clone());
-            let mut next = Served { server, reign, lag_end, pause_end, left: Vec::new() };
+            let (server, reign) = (server.clone(), Arc::clone(reign));
+            let mut next = Served { server, reign, sent_at, lag_end, pause_end, left: Vec::new() };
             if let Some(before) = before {
                 next.follow(before, refuses, arrived, arrived + self.terms.0.lag);
             }
@@ -211,15 +218,27 @@ impl Served {
     fn follow(&mut self, before: Self, refuses: bool, now: Moment, left_until: Moment) {
         self.left = before.left;
         self.left.retain(|(_, until)| now < *until);
-        if refuses || before.reign == self.reign {
+        if before.reign == self.reign {
+            self.sent_at = self.sent_at.max(before.sent_at);
             self.lag_end = self.lag_end.min(before.lag_end);
-        } else if now < self.lag_end {
-            self.left.push((before.reign, left_until));
+        } else if refuses {
+            // A primary before that one may go on, however long this server is there.
+            self.lag_end = before.lag_end;
+        } else {
+            self.lag_end = self.lag_end.max(before.lag_end);
+            if now < self.lag_end {
+                self.left.push((before.reign, left_until));
+            }
         }
     }
 
+    /// Whether the session does not come to `reign` now, by an answer to what was sent then.
+    fn bars(&self, reign: &str, sent_at: Moment, now: Moment) -> bool {
+        self.has_left(reign, now) || &*self.reign != reign && sent_at < self.sent_at
+    }
+
     fn has_left(&self, reign: &str, now: Moment) -> bool {
-        self.left.iter().any(|(left, until)| left == reign && now < *until)
+        self.left.iter().any(|(left, until)| &**left == reign && now < *until)
     }
 }
 
@@ -239,8 +258,9 @@ struct KnownServer {
 }
 
 /// What scripts are told, and when the server was last known to have the slot.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Proved {
+    reign: Arc<str>,
     times: ReignTimes,
     at: Moment,
 }
@@ -272,8 +292,10 @@ impl SlotTimes {
         }
         let (pause, slot) = (&self.pause, HashSlot::of(call.key()));
         let sent_at = pause.env.now();
-        let proved = self.slots.lock().get(&slot).copied();
-        if let Some(proved) = proved.filter(|proved| sent_at.since(proved.at) < pause.idle) {
+        let proved = self.slots.lock().get(&slot).cloned();
+        let proved = proved.filter(|proved| sent_at.since(proved.at) < pause.idle);
+        // The slot may be back from another server, which the next one would be taken to come after.
+        if let Some(proved) = proved.filter(|proved| pause.is_at(slot, &proved.reign)) {
             return Ok(Ok(Some(proved.times)));
         }
         let server = self.server.as_ref().filter(|server| server.slots.contains(slot));
@@ -288,8 +310,10 @@ impl SlotTimes {
             answer => answer.extract_error(),
         };
         let known = pause.terms.read(&key, answer, error::of)?;
-        let times = pause.enter(slot, connection.client.address(), &known, sent_at, give_up_at).await?;
-        self.slots.lock().insert(slot, Proved { times, at: sent_at });
+        let reign: Arc<str> = known.reign.as_str().into();
+        let place = (connection.client.address(), &reign);
+        let times = pause.enter(slot, place, &known, sent_at, give_up_at).await?;
+        self.slots.lock().insert(slot, Proved { reign, times, at: sent_at });
         Ok(Ok(Some(times)))
     }
 
@@ -322,8 +346,8 @@ mod tests {
     }
 
     fn served(reign: &str, lag_end: u64) -> Served {
-        let (server, reign) = (Address::Tcp { host: "a".to_owned(), port: 1 }, reign.to_owned());
-        Served { server, reign, lag_end: at(lag_end), pause_end: at(90), left: Vec::new() }
+        let (server, reign) = (Address::Tcp { host: "a".to_owned(), port: 1 }, reign.into());
+        Served { server, reign, sent_at: at(9), lag_end: at(lag_end), pause_end: at(90), left: Vec::new() }
     }
 
     /// The word of the server before lifts the lag of a move, and not the lag of a promotion before. Without it the session does
@@ -343,6 +367,15 @@ mod tests {
         let left = follow(&served("a", 5), false);
         assert!(left.has_left("a", now) && !left.has_left("a", until) && !left.has_left("b", now));
         assert!(!follow(&served("a", 5), true).has_left("a", now));
+        // This server is there for longer than the lag before lasts.
+        assert_eq!(follow(&served("a", 25), true).lag_end, at(25));
+        let left = [follow(&served("a", 25), false), left];
+        assert!(left[0].lag_end == at(25) && left[0].has_left("a", now));
+        let [_, left] = left;
+        // A late answer of another server is not believed.
+        assert!(
+            left.bars("c", at(8), until) && !left.bars("b", at(8), until) && !left.bars("c", at(9), until)
+        );
         // Later ones remember it.
         let mut third = served("c", 30);
         third.follow(left, true, at(26), at(40));

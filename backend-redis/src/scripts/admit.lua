@@ -6,7 +6,7 @@
 -- ARGV  the terms that all managers have alike: the pause in milliseconds, and with sentinels or in a cluster "/LAG/MAX_TTL"
 --       behind it;
 --       in a cluster: the slots that the server has, or "";
---       "RUN REPLID SINCE" of a server that has the slot since then, or ""
+--       "RUN REPLID SINCE" of a server that had the slot by then, or "": the slot may have been elsewhere since
 -- Reply: {1, since when, the time now, the reign, slots}, both in microseconds; {0, terms} if the other managers have others;
 -- {2} if the server does not tell its reign
 
@@ -16,6 +16,7 @@ if string.find(info, 'role:slave', 1, true) then
   error({ err = 'READONLY the server is a replica' })
 end
 local run, replid = string.match(info, 'run_id:(%x+)'), string.match(info, 'master_replid:(%x+)')
+local replaced = string.match(info, 'master_replid2:(%x+)')
 if not (run and replid) then
   return { 2 }
 end
@@ -30,11 +31,14 @@ local now = clock()
 if known ~= reign or since - now > 0 then
   local server, begun = string.match(ARGV[3] or '', '^(%x+ %x+) (%d+)$')
   since, slots = now, ARGV[2] or ''
-  if server == reign and begun - now < 0 then
+  -- It was nowhere else since then: it is unused, or was used last at the primary that this one has replaced.
+  local stayed = written == '' or known and string.match(known, '%x+$') == replaced
+  if stayed and server == reign and begun - now < 0 then
     since = begun
   end
-  -- A full server takes what follows a first write that frees.
-  redis.call('DEL', KEYS[1])
+  -- A full server takes what follows a first write that needs no memory. A key that is deleted from a slot which moves away
+  -- cannot be written again there.
+  redis.call('PEXPIRE', KEYS[1], '1000000000000')
   redis.call('SET', KEYS[1], reign .. ' ' .. since .. ' ' .. ARGV[1] .. (slots == '' and '' or ' ' .. slots))
 end
 return { 1, since, now, reign, slots }

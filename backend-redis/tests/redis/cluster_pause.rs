@@ -127,6 +127,10 @@ async fn hold_outlasts_a_move_and_an_announced_failover() {
     said("fail-over", Severity::Warning, "min-replicas-to-write 1");
     said("slots", Severity::Ok, "cluster-node-timeout is 1s");
     hold(&other).await.release().await.unwrap();
+
+    // The first server is known for longer than the slot was elsewhere.
+    cluster.move_slot(slot, owner, Step::Done).await.unwrap();
+    assert_busy(&other).await;
 }
 
 /// Clients contend while the slot moves, a primary is stopped and goes on, and servers change their roles.

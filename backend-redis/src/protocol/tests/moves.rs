@@ -8,16 +8,22 @@
 use super::promotions::LAG;
 use super::restarts::{Data, PAUSE};
 use super::*;
-use crate::scripts::model::Reign;
+use crate::scripts::model::{Connection, Origin, Reign};
 
 /// Where the slot was, and what the clients know of that.
 #[derive(Debug)]
 pub(super) struct Slots {
     /// Of the server that has the slot.
     server: Option<ServerOrigin>,
+    /// Of servers that had it before, and to which it may come back. None of those after it has lost the slot's origin since.
+    earlier: Vec<ServerOrigin>,
+    /// The reign that each promoted server has replaced.
+    pub(super) replaced: BTreeMap<u64, u64>,
     /// The reigns of servers that have given the slot away.
     refusing: BTreeSet<u64>,
     served: [Served; CLIENTS],
+    /// What servers have told the clients, and when.
+    proved: [BTreeMap<u64, (u64, Connection)>; CLIENTS],
     /// Nothing is forgotten, so nothing is lost.
     only_moves: bool,
 }
@@ -42,14 +48,49 @@ struct Served {
 
 impl Slots {
     pub(super) fn new(only_moves: bool) -> Self {
-        Self { server: None, refusing: BTreeSet::new(), served: Default::default(), only_moves }
+        Self {
+            server: None,
+            earlier: Vec::new(),
+            replaced: BTreeMap::new(),
+            refusing: BTreeSet::new(),
+            served: Default::default(),
+            proved: Default::default(),
+            only_moves,
+        }
     }
 
-    /// Since when the slot is known that has no origin of that reign.
-    pub(super) fn since(&mut self, reign: Reign, now: u64, mutant: Mutant) -> u64 {
+    /// Since when the slot is known whose `origin` is not of that reign.
+    pub(super) fn since(
+        &mut self,
+        reign: Reign,
+        (now, origin): (u64, Option<Origin>),
+        mutant: Mutant,
+    ) -> u64 {
         let known = self.server.filter(|server| server.reign == reign);
         let server = *self.server.insert(known.unwrap_or(ServerOrigin { reign, since: now, had_slot: true }));
-        if server.had_slot || mutant == Mutant::OriginOfServer { server.since } else { now }
+        let replaced = self.replaced.get(&reign.replid);
+        let was_elsewhere = origin.is_some_and(|origin| replaced != Some(&origin.reign.replid));
+        match mutant {
+            Mutant::OriginOfServer => server.since,
+            _ if server.had_slot && (!was_elsewhere || mutant == Mutant::OriginOfReturn) => server.since,
+            _ => now,
+        }
+    }
+
+    /// Another reign begins, which `has_origin` of the slot or lacks it.
+    pub(super) fn comes_up(&mut self, has_origin: bool) {
+        if !has_origin {
+            self.earlier.clear();
+        }
+    }
+
+    pub(super) fn prove(&mut self, client: usize, reign: u64, told: (u64, Connection)) {
+        self.proved[client].insert(reign, told);
+    }
+
+    /// What the server of that reign has told the client lately.
+    pub(super) fn proved(&self, client: usize, reign: u64, now: u64) -> Option<Connection> {
+        self.proved[client].get(&reign).filter(|(at, _)| now < at + LAG / 2).map(|(_, over)| *over)
     }
 
     /// A client comes to `reign`, whose lag ends at `lag_until`; until when it takes a primary before to go on.
@@ -69,8 +110,9 @@ impl Slots {
         served.lag_until = match served.reign {
             Some(before) if before == reign => lag_until.min(served.lag_until),
             Some(before) if refuses(before) && mutant == Mutant::ForgetsEarlierLag => 0,
-            Some(before) if refuses(before) => lag_until.min(served.lag_until),
+            Some(before) if refuses(before) => served.lag_until,
             before => {
+                let lag_until = lag_until.max(served.lag_until);
                 let may_go_on = before.filter(|_| now < lag_until);
                 served.left.extend(may_go_on.map(|before| (before, now + micros(LAG))));
                 lag_until
@@ -93,13 +135,18 @@ impl Runs {
         runs
     }
 
-    /// The slot moves to a server that has been there for long, and whose replica may lack it yet.
-    fn move_slot(&mut self, data: Data) {
+    /// The slot moves to a server that has been there for long, or back to an earlier one. Its replica may lack the slot yet.
+    fn move_slot(&mut self, data: Data, back: usize) {
         let Some(slots) = &mut self.slots else { return };
         slots.refusing.insert(self.reign.replid);
         self.count += 1;
-        self.reign = Reign { run: self.count, replid: self.count };
-        slots.server = Some(ServerOrigin { reign: self.reign, since: 0, had_slot: false });
+        let fresh = Reign { run: self.count, replid: self.count };
+        let back = (back < slots.earlier.len()).then(|| slots.earlier.remove(back));
+        let next = back.unwrap_or(ServerOrigin { reign: fresh, since: 0, had_slot: false });
+        let before = slots.server.replace(next).filter(|before| before.reign == self.reign);
+        slots.earlier.extend(before);
+        self.reign = next.reign;
+        slots.refusing.remove(&self.reign.replid);
         let without = Server { fault: data.0.fault, ..Server::default() };
         self.replication.follow_another([(without, None), data]);
     }
@@ -112,8 +159,10 @@ impl World {
         let Some(runs) = &mut self.runs else { return false };
         let Some(slots) = &mut runs.slots else { return false };
         match pick % 8 {
-            6 if pick.is_multiple_of(5) => _ = slots.since(runs.reign, micros(self.now), self.mutant),
-            6 => runs.move_slot((self.server.clone(), runs.origin)),
+            6 if pick.is_multiple_of(5) => {
+                _ = slots.since(runs.reign, (micros(self.now), runs.origin), self.mutant)
+            }
+            6 => runs.move_slot((self.server.clone(), runs.origin), (pick / 8) % 3),
             1..=4 => return false,
             _ => return slots.only_moves,
         }
@@ -171,17 +220,18 @@ fn without_a_part_of_the_slots_origin_two_hold() {
     Setting::Cluster.catches(&[
         Mutant::NoPause,
         Mutant::OriginOfServer,
+        Mutant::OriginOfReturn,
         Mutant::TrustsEveryMove,
         Mutant::CountsEarlierRuns,
         Mutant::Scripts(Fault::RenewsInLag),
     ]);
 }
 
-/// A hold is not copied anew to the server that is promoted, whose slot moves while the primary before goes on, with a client
-/// that waits there for the end of the lease.
+/// A hold is not copied anew to the server that is promoted, while the primary before goes on, with a client that waits there for
+/// the end of the lease. The slot moves then, or was moved to another server and back.
 #[test]
 fn move_does_not_end_the_lag_of_a_promotion() {
-    let play = |mutant| {
+    let play = |mutant, moves: [&[usize]; 2]| {
         let mut world = World::new(Network::Any, None, mutant);
         world.runs = Some(Runs::in_cluster(false));
         let acts = |world: &mut World, now, act: fn(&mut World) -> Result<(), String>| {
@@ -192,23 +242,28 @@ fn move_does_not_end_the_lag_of_a_promotion() {
             }
             world.check()
         };
-        let began = PAUSE + LAG;
-        acts(&mut world, began, |world| {
-            world.connection(1);
-            world.act(0)
-        })?;
+        let began = world.now + PAUSE + LAG;
+        world.connection(0);
+        moves[0].iter().for_each(|change| world.change_server(0, *change));
+        world.connection(1);
+        acts(&mut world, began, |world| world.act(0))?;
         acts(&mut world, began + TTL * 3 / 4, |world| {
-            // Its server is replaced, it leaves that one, and the slot moves.
-            [8, 1, 6].into_iter().for_each(|change| world.change_server(0, change));
+            // Its server is replaced, and it leaves that one.
+            [8, 1].into_iter().for_each(|change| world.change_server(0, change));
             Ok(())
         })?;
+        moves[1].iter().for_each(|change| world.change_server(0, *change));
         acts(&mut world, began + TTL * 4 / 5, |world| {
             world.renew(0);
             Ok(())
         })?;
         acts(&mut world, began + TTL + 2, |world| world.act(1))
     };
-    play(Mutant::None).unwrap();
-    assert!(play(Mutant::ForgetsEarlierLag).unwrap_err().contains(::model::OVERLAP));
-    ::model::caught("redis Cluster", Mutant::ForgetsEarlierLag, "a schedule by hand");
+    // The slot moves, and the client follows.
+    let (moves, returns): ([&[usize]; 2], [&[usize]; 2]) = ([&[], &[6]], [&[6, 1, 6, 1], &[]]);
+    for (mutant, moves) in [(Mutant::ForgetsEarlierLag, moves), (Mutant::KeepsProof, returns)] {
+        play(Mutant::None, moves).unwrap();
+        assert!(play(mutant, moves).unwrap_err().contains(::model::OVERLAP));
+        ::model::caught("redis Cluster", mutant, "a schedule by hand");
+    }
 }

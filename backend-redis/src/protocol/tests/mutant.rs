@@ -50,6 +50,10 @@ pub(super) enum Mutant {
     NoPause,
     /// A slot that has moved counts from when its new server is known.
     OriginOfServer,
+    /// A slot that comes back to a server counts from when that server is known, whatever server it was at meanwhile.
+    OriginOfReturn,
+    /// A client that comes back to a server trusts what that one has told it before, and does not note where it is.
+    KeepsProof,
     /// A client takes each other reign for a promotion: it does not ask whether the server before refuses the slot.
     TakesMovesForPromotions,
     /// A client takes each other reign for a move, once the slot has moved.

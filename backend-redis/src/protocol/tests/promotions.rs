@@ -32,6 +32,8 @@ struct Former {
     server: Server,
     origin: Option<Origin>,
     reign: Reign,
+    /// As [`World::reign`].
+    count: u64,
     until: u64,
 }
 
@@ -57,7 +59,7 @@ impl Replication {
 impl Runs {
     pub(super) fn leads_to_former(&self, over: Connection, now: u64) -> bool {
         let mut formers = self.replication.formers.iter();
-        formers.any(|former| over.reign == former.reign.replid && now < former.until)
+        formers.any(|former| over.reign == former.count && now < former.until)
     }
 }
 
@@ -87,18 +89,31 @@ impl World {
         let Some(runs) = &mut self.runs else { return };
         let past = &runs.replication.past;
         let Some(data) = past.get(past.len().saturating_sub(lost + 1)).cloned() else { return };
-        let former = Former { server: self.server.clone(), origin: runs.origin, reign: runs.reign, until };
+        let former = Former {
+            server: self.server.clone(),
+            origin: runs.origin,
+            reign: runs.reign,
+            count: runs.count,
+            until,
+        };
         let run = runs.replication.run.replace(former.reign.run);
         // The primary before has stopped if it is the one that is promoted.
         runs.replication.formers.retain(|former| Some(former.reign.run) != run);
         runs.replication.formers.push(former);
+        let replaced = runs.reign.replid;
         self.come_up(data, run);
+        if let Some(runs) = &mut self.runs
+            && let Some(slots) = &mut runs.slots
+        {
+            slots.replaced.insert(runs.reign.replid, replaced);
+        }
     }
 
     /// The client connects to the primary before, by an address that is out of date.
     fn reach_former(&mut self, client: usize) {
         if let Some(runs) = &mut self.runs
-            && let Some(Former { origin: Some(origin), reign, until, .. }) = runs.replication.formers.last()
+            && let Some(Former { origin: Some(origin), reign, count, until, .. }) =
+                runs.replication.formers.last()
             && self.now < *until
             && origin.reign == *reign
             && !runs.slots.as_ref().is_some_and(|slots| slots.has_left(client, reign.replid, self.now))
@@ -109,7 +124,7 @@ impl World {
                 slots.enters(client, reign.replid, (micros(self.now), lag_until), self.mutant)
             });
             runs.connections[client] =
-                Connection { reign: reign.replid, paused_until: Some(paused_until), lag_until };
+                Connection { reign: *count, paused_until: Some(paused_until), lag_until };
         }
     }
 
@@ -149,7 +164,7 @@ impl World {
 
     fn swap_former(&mut self, over: Connection) {
         let formers = self.runs.iter_mut().flat_map(|runs| &mut runs.replication.formers);
-        for former in formers.filter(|former| former.reign.replid == over.reign) {
+        for former in formers.filter(|former| former.count == over.reign) {
             std::mem::swap(&mut self.server, &mut former.server);
         }
     }

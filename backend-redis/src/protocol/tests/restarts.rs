@@ -68,7 +68,8 @@ impl Runs {
             _ => {}
         }
         let now = micros(now);
-        let since = self.slots.as_mut().map_or(now, |slots| slots.since(reign, now, mutant));
+        let origin = self.origin;
+        let since = self.slots.as_mut().map_or(now, |slots| slots.since(reign, (now, origin), mutant));
         let since = Origin::admit(&mut self.origin, reign, now, since);
         let lag_until = since + micros(self.lag);
         let lag_until = match (&mut self.slots, client) {
@@ -81,25 +82,33 @@ impl Runs {
             Mutant::NoLag => PAUSE,
             _ => PAUSE + self.lag,
         };
-        Connection { reign: self.reign.replid, paused_until: Some(since + micros(pause)), lag_until }
+        Connection { reign: self.count, paused_until: Some(since + micros(pause)), lag_until }
     }
 }
 
 impl World {
-    /// The reign of the server.
+    /// The reign of the server, and of the slot there: a slot that comes back is told from what it was there before.
     pub(super) fn reign(&self) -> u64 {
-        self.runs.as_ref().map_or(0, |runs| runs.reign.replid)
+        self.runs.as_ref().map_or(0, |runs| runs.count)
     }
 
     /// The connection of a client, made anew if its server is gone.
     pub(super) fn connection(&mut self, id: usize) -> Connection {
         let Some(runs) = &mut self.runs else { return Connection::default() };
         let before = runs.connections[id];
-        if before.reign != runs.reign.replid && !runs.leads_to_former(before, self.now) {
+        if before.reign != runs.count && !runs.leads_to_former(before, self.now) {
             if runs.slots.as_ref().is_some_and(|slots| slots.has_left(id, runs.reign.replid, self.now)) {
                 return Connection::default();
             }
+            let proved = runs.slots.as_ref().and_then(|slots| slots.proved(id, runs.reign.replid, self.now));
+            if let Some(proved) = proved.filter(|_| self.mutant == Mutant::KeepsProof) {
+                runs.connections[id] = Connection { reign: runs.count, ..proved };
+                return runs.connections[id];
+            }
             runs.connections[id] = runs.admit(Some(id), self.now, self.mutant);
+            if let Some(slots) = &mut runs.slots {
+                slots.prove(id, runs.reign.replid, (self.now, runs.connections[id]));
+            }
             if self.mutant == Mutant::RunUnasked && before.reign != 0 {
                 runs.connections[id].paused_until = before.paused_until;
             }
@@ -157,6 +166,9 @@ impl World {
         let Some(runs) = &mut self.runs else { return };
         // That takes a moment, which separates earlier grants from later ones.
         self.now += 1;
+        if let Some(slots) = &mut runs.slots {
+            slots.comes_up(data.1 == runs.origin);
+        }
         runs.begin(run, self.now);
         (self.server, runs.origin) = data.clone();
         runs.replication.follow(data);
