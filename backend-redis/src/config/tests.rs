@@ -1,4 +1,5 @@
 use super::*;
+use redis::ConnectionAddr;
 use leasehold_core::ErrorKind;
 
 fn config(url: &str) -> Result<RedisConfig> {
@@ -36,7 +37,9 @@ fn client_of_the_program_is_taken_over() {
     assert_eq!(theirs("redis://:p@h").unwrap(), RedisConfig::new("h", 6379).password("p"));
     let socket = RedisConfig::unix("/run/redis.sock").database(4);
     assert_eq!(theirs("redis+unix:///run/redis.sock?db=4").unwrap(), socket);
-    let encrypted = theirs("rediss://h").unwrap();
+    let plain = redis::IntoConnectionInfo::into_connection_info("redis://h").unwrap();
+    let tls = ConnectionAddr::TcpTls { host: "h".to_owned(), port: 6379, insecure: false, tls_params: None };
+    let encrypted = RedisConfig::from_connection_info(plain.set_addr(tls)).unwrap();
     let refused = encrypted.checked().unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::InvalidOption);
     assert!(["`ca`", "`cert`", "`key`"].iter().all(|name| refused.to_string().contains(name)), "{refused}");

@@ -140,7 +140,13 @@ impl Bursts {
         };
         let mut left = Vec::new();
         for (mut question, answer) in burst.into_iter().zip(answers) {
-            let answer = answer.extract_error();
+            let answer = match answer {
+                Ok(answer) => answer.extract_error(),
+                Err(unsent) => {
+                    question.reply(Err(unsent));
+                    continue;
+                }
+            };
             match answer {
                 _ if question.refusals.one_more(&answer) => left.push(question),
                 Err(error) => question.reply(Err(error::of(error))),
@@ -155,20 +161,18 @@ impl Bursts {
         &self,
         burst: &mut [Question],
         give_up_at: Moment,
-    ) -> Result<(Moment, Vec<Value>, Result<Copies>)> {
+    ) -> Result<(Moment, Vec<Result<Value>>, Result<Copies>)> {
         let connected = self.link.connected(give_up_at).await?;
         let sent_at = self.env.now();
         // The server gives up before we do, so that its reply arrives.
-        let bound = give_up_at.since(sent_at) * 3 / 4;
-        let wait = self.copies.wait(bound);
+        let wait = |now| self.copies.wait(give_up_at.since(now) * 3 / 4);
         let mut calls: Vec<_> =
             burst.iter_mut().map(|Question { call, refusals, .. }| (&*call, refusals)).collect();
-        let mut answers = connected.run_all(&mut calls, &wait, give_up_at).await?;
-        let reached = answers.pop().filter(|_| answers.len() == burst.len());
-        let unexpected = || error::unexpected("to WAIT");
-        match reached.ok_or_else(unexpected)?.extract_error() {
+        let (answers, reached) = connected.run_all(&mut calls, wait, give_up_at).await?;
+        match reached.extract_error() {
             Ok(reached) => {
-                Copies::read(&reached).ok_or_else(unexpected).map(|reached| (sent_at, answers, Ok(reached)))
+                let read = Copies::read(&reached).ok_or_else(|| error::unexpected("to WAIT"));
+                read.map(|reached| (sent_at, answers, Ok(reached)))
             }
             Err(refused) => Ok((sent_at, answers, Err(error::of(refused)))),
         }

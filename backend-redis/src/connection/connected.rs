@@ -115,20 +115,21 @@ impl Connected {
         Ok(answers)
     }
 
-    /// Runs scripts with `command` behind them, in one piece; the answers in order, as those of [`Connected::ask_all`].
+    /// Runs scripts with a command behind them, in one piece, which is made when they are sent. The results of the scripts in
+    /// order, errors of the server among the answers, and the answer to the command. A script fails alone that is not sent.
     pub(crate) async fn run_all<'c>(
         &self,
         calls: &mut [(&'c Call, &'c mut Refusals)],
-        command: &Cmd,
+        command: impl FnOnce(Moment) -> Cmd,
         give_up_at: Moment,
-    ) -> Result<Vec<Value>> {
+    ) -> Result<(Vec<Result<Value>>, Value)> {
         let told = join_all(calls.iter().map(|(call, _)| self.0.told(call, give_up_at, false))).await;
-        let told = told.into_iter().collect::<Result<Vec<_>>>()?;
         let sent_at = self.0.wire.env.now();
+        let command = command(sent_at);
         let mut sent: Vec<_> = calls
             .iter_mut()
             .zip(&told)
-            .filter_map(|(call, told)| Some((call, told.as_ref().ok()?)))
+            .filter_map(|(call, told)| Some((call, told.as_ref().ok()?.as_ref().ok()?)))
             .collect();
         let count = sent.len();
         let pack = |index: usize, out: &mut Vec<u8>, texts: &mut _, number| match sent.get_mut(index) {
@@ -138,17 +139,24 @@ impl Connected {
         let answers = self.0.wire.ask_all(give_up_at, count + 1, pack).await?;
         self.0.all_understood(&answers);
         let mut answers = answers.into_iter();
-        let mut all = Vec::with_capacity(calls.len() + 1);
+        let mut next = || answers.next().ok_or_else(|| error::unexpected("to scripts"));
+        let mut all = Vec::with_capacity(calls.len());
         for ((call, _), told) in calls.iter().zip(told) {
             let answer = match told {
-                Ok(_) => answers.next().ok_or_else(|| error::unexpected("to scripts"))?,
-                Err(refused) => refused,
+                Ok(Ok(_)) => next()?,
+                Ok(Err(refused)) => {
+                    self.0.all_understood(std::slice::from_ref(&refused));
+                    refused
+                }
+                Err(unsent) => {
+                    all.push(Err(unsent));
+                    continue;
+                }
             };
             self.0.answered(call, sent_at, &answer);
-            all.push(answer);
+            all.push(Ok(answer));
         }
-        all.extend(answers);
-        Ok(all)
+        Ok((all, next()?))
     }
 
     /// Whether messages to `channel` come from the server that answers requests (redis.connection-2); `false` where the user
