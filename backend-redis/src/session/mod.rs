@@ -9,6 +9,7 @@
 //! | `acquisition` | drives one contender |
 //! | `fleet` | the way of each request to the server that has the lock |
 //! | `shards` | the servers of a cluster |
+//! | `home` | where the link connects that receives their messages |
 //! | `refuses` | the word of a server that it has given a slot away |
 //! | `renewer` | keeps entries alive, holding or waiting |
 //! | `inbox` | the messages that the session receives |
@@ -26,6 +27,7 @@
 mod acquisition;
 mod fleet;
 mod foreign;
+mod home;
 mod inbox;
 mod ledger;
 mod life;

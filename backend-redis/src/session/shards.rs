@@ -14,8 +14,6 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -30,6 +28,7 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::fleet::{Hop, Route, SlotRoute};
+use super::home::Anywhere;
 use crate::cluster::{HashSlot, Redirects, SlotMap};
 use crate::config::{Address, Login};
 use crate::connection::{
@@ -41,7 +40,7 @@ use crate::error;
 /// The servers of a cluster.
 pub(crate) struct Shards {
     pub(super) env: Env,
-    reach: Reach,
+    pub(super) reach: Reach,
     pub(super) copies: Copies,
     /// Whether slots that may have lost holders grant nothing at first.
     pub(super) pause: Option<Arc<SlotPause>>,
@@ -110,9 +109,7 @@ impl Shards {
         }
         let map = shards.reach.map(env).await?;
         shards.apply(map);
-        // Managers begin at different servers.
-        let attempts = AtomicUsize::new(RandomState::new().hash_one(()) as usize);
-        let anywhere = Anywhere { shards: Weak::clone(&cluster), attempts };
+        let anywhere = Anywhere::of(Weak::clone(&cluster));
         let inbox = Inbox { keys: inbox.keys.map(|keys| keys.in_cluster(cluster)), ..inbox };
         let home = Arc::new(Link::new(env.clone(), Arc::new(anywhere), Some(inbox), shards.asked()));
         let home = shards.home.get_or_init(|| home);
@@ -134,7 +131,7 @@ impl Shards {
     }
 
     /// The primaries, as far as is known.
-    fn primaries(&self) -> Vec<Address> {
+    pub(super) fn primaries(&self) -> Vec<Address> {
         self.map.borrow().shards().iter().map(|shard| shard.primary.clone()).collect()
     }
 
@@ -214,7 +211,7 @@ impl Shards {
         self.reach.doubted.notify_one();
     }
 
-    fn links_to(&self, address: &Address) -> (Arc<Link>, Option<Arc<Confirming>>) {
+    pub(super) fn links_to(&self, address: &Address) -> (Arc<Link>, Option<Arc<Confirming>>) {
         let mut links = self.links.lock();
         let links = links.entry(address.clone()).or_insert_with(|| {
             let closed = self.closed.child_token();
@@ -409,40 +406,6 @@ impl Whereabouts for ClusterNode {
 
     fn doubt(&self) {
         self.doubted.notify_one();
-    }
-}
-
-/// Any primary: the next one at each attempt.
-#[derive(Debug)]
-struct Anywhere {
-    shards: Weak<Shards>,
-    attempts: AtomicUsize,
-}
-
-#[async_trait]
-impl Whereabouts for Anywhere {
-    async fn client(&self, give_up_at: Moment) -> Result<Client> {
-        let shards = self.shards.upgrade().ok_or_else(error::closed)?;
-        let primaries = shards.primaries();
-        let attempt = self.attempts.fetch_add(1, Ordering::Relaxed);
-        let address = primaries.get(attempt % primaries.len().max(1)).ok_or_else(error::uncovered)?;
-        let Reach { client, login, .. } = &shards.reach;
-        Fixed { client: client.at(address.clone()), login: login.clone() }.client(give_up_at).await
-    }
-
-    /// A server that does not answer requests may send no messages either.
-    async fn left(&self, client: &Client) {
-        if let Some(shards) = self.shards.upgrade() {
-            let (link, _) = shards.links_to(client.address());
-            drop(shards);
-            link.lost().await;
-        }
-    }
-
-    fn doubt(&self) {
-        if let Some(shards) = self.shards.upgrade() {
-            shards.doubt();
-        }
     }
 }
 
