@@ -5,7 +5,7 @@
 //!   the request's.
 //! - **redis.redirects-2** However servers point at each other, a request is sent at most seven times between two pauses.
 //!
-//! Checked by the tests below, and at each step of a slot's move by `tests/redis/cluster.rs`.
+//! Checked by the tests below, and at each step of a slot's move by `tests/redis/cluster_moves.rs`.
 
 use leasehold_core::Error;
 
