@@ -109,11 +109,9 @@ impl Shards {
         }
         let map = shards.reach.map(env).await?;
         shards.apply(map);
-        let anywhere = Anywhere::of(Weak::clone(&cluster));
         let inbox = Inbox { keys: inbox.keys.map(|keys| keys.in_cluster(cluster)), ..inbox };
-        let home = Arc::new(Link::new(env.clone(), Arc::new(anywhere), Some(inbox), shards.asked()));
-        let home = shards.home.get_or_init(|| home);
-        let other_key = home.start(closed.clone()).await?;
+        let (home, other_key) = Anywhere::open(&shards, &inbox, &closed).await?;
+        _ = shards.home.set(home);
         let keeping = Arc::clone(&shards);
         env.spawn(async move {
             closed.run_until_cancelled(keeping.keep_map()).await;
@@ -228,7 +226,7 @@ impl Shards {
     }
 
     /// What the links to primaries ask first.
-    fn asked(&self) -> Option<Pause> {
+    pub(super) fn asked(&self) -> Option<Pause> {
         self.pause.clone().map(Pause::Slots)
     }
 

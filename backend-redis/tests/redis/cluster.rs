@@ -12,7 +12,12 @@ use testbed::redis::{Cluster, Server};
 use crate::fixture::{BOUND, Beside, LONG, TTL, eventually, open_for, server, trials, within};
 use crate::ledger::env;
 
-trials![names_lie_on_every_server, one_address_is_asked_slot_by_slot, replica_takes_over];
+trials![
+    names_lie_on_every_server,
+    one_address_is_asked_slot_by_slot,
+    replica_takes_over,
+    opening_finds_a_primary_that_answers,
+];
 
 /// How many names are renewed together.
 const NAMES: u64 = 1000;
@@ -236,4 +241,29 @@ async fn replica_takes_over() {
         assert!(a.lock(&name).unwrap().try_acquire().await.unwrap().is_none());
         granted.release().await.unwrap();
     }
+}
+
+/// A manager opens at another primary if the one that it tries first does not answer, or refuses connections.
+async fn opening_finds_a_primary_that_answers() {
+    let mut cluster = Cluster::start(3, 0, BOUND).await.unwrap();
+    // What is read at first lies elsewhere.
+    let mut needed = Vec::new();
+    for key in ["leasehold:{%move}:record", "leasehold:token_base"] {
+        needed.push(owner(&cluster, key).await);
+    }
+    let away = (0..3).find(|node| !needed.contains(node)).unwrap();
+    let seeds: Vec<_> = needed.iter().map(|node| cluster.addrs()[*node].to_string()).collect();
+    // One in three begins there.
+    let open = async || {
+        let opened = (0..16).map(|_| {
+            let config = RedisClusterConfig::new(seeds.clone()).max_ttl(LONG);
+            LockManager::builder(config).ttl(LONG).connect_timeout(Duration::from_secs(15)).build()
+        });
+        join_all(opened).await.into_iter().for_each(|opened| drop(opened.unwrap()));
+    };
+    cluster.server(away).process().stop().await.unwrap();
+    open().await;
+    cluster.server(away).process().cont().unwrap();
+    cluster.server_mut(away).kill().await.unwrap();
+    open().await;
 }
