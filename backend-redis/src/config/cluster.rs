@@ -136,6 +136,7 @@ impl RedisClusterConfig {
             login: self.server.login.clone(),
             seeds: self.endpoints()?.iter().map(Address::from).collect(),
             doubted: Arc::new(Notify::new()),
+            lost: Arc::default(),
         })
     }
 

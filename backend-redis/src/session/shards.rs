@@ -14,6 +14,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -61,6 +62,8 @@ pub(crate) struct Reach {
     pub(crate) seeds: Vec<Address>,
     /// The map may be out of date.
     pub(crate) doubted: Arc<Notify>,
+    /// A link was lost, which may be up again by now.
+    pub(crate) lost: Arc<AtomicBool>,
 }
 
 /// The links to one primary.
@@ -261,14 +264,16 @@ impl Shards {
     /// Keeps the map up to date.
     async fn keep_map(&self) {
         let mut pauses = Backoff::new(FIRST_PAUSE, self.env.timing().op_timeout);
-        let mut was_whole = true;
+        let mut was_lost = false;
         loop {
+            // Read before the links: one that is lost after that is seen the next time.
+            was_lost |= self.reach.lost.swap(false, Ordering::SeqCst);
             let is_whole = self.is_whole();
-            if is_whole && !was_whole {
+            if is_whole && was_lost {
                 pauses.reset();
                 self.refresh_waiters();
             }
-            was_whole = is_whole;
+            was_lost = !is_whole;
             let pause = if is_whole { REFRESHED_EVERY } else { pauses.next(&self.env) };
             tokio::select! {
                 () = self.reach.doubted.notified() => self.env.sleep(LEAST_BETWEEN).await,
@@ -349,7 +354,7 @@ impl Reach {
     /// A link to that server, which is down.
     fn link_to(&self, env: &Env, address: &Address, pause: Option<Pause>) -> Arc<Link> {
         let fixed = Fixed { client: self.client.at(address.clone()), login: self.login.clone() };
-        let node = ClusterNode { fixed, doubted: Arc::clone(&self.doubted) };
+        let node = ClusterNode { fixed, doubted: Arc::clone(&self.doubted), lost: Arc::clone(&self.lost) };
         Arc::new(Link::new(env.clone(), Arc::new(node), None, pause))
     }
 
@@ -390,6 +395,7 @@ impl Reach {
 struct ClusterNode {
     fixed: Fixed,
     doubted: Arc<Notify>,
+    lost: Arc<AtomicBool>,
 }
 
 #[async_trait]
@@ -403,6 +409,7 @@ impl Whereabouts for ClusterNode {
     }
 
     fn doubt(&self) {
+        self.lost.store(true, Ordering::SeqCst);
         self.doubted.notify_one();
     }
 }

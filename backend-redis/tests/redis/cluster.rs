@@ -91,6 +91,10 @@ async fn names_lie_on_every_server() {
     let mut cluster = Cluster::start(3, 1, Duration::from_secs(15)).await.unwrap();
     assert_eq!(of(&cluster).load_scripts().await.unwrap(), 6);
     let b = open_for(of(&cluster), LONG).await;
+    let mut home = 0;
+    while inboxes(cluster.server(home)).await == 0 {
+        home += 1;
+    }
     let a = open_for(of(&cluster), LONG).await;
     let mut names: Vec<_> = (0..20).map(|number| format!("n{number}")).collect();
     names.extend(["{}", "{", "}", "a{b}c", "{a}{b}", "%", "%7B", "é b", "a:q"].map(str::to_owned));
@@ -152,6 +156,24 @@ async fn names_lie_on_every_server() {
         let loaded = cluster.server(replica).command(&["INFO", "memory"]).await.unwrap().text().unwrap();
         assert!(loaded.contains("number_of_cached_scripts:6"), "{loaded}");
     }
+
+    // A link that is lost, and up again at once, refreshes its waiters, also if messages come over another one.
+    let (mut name, mut away) = (String::new(), home);
+    for number in 0.. {
+        if away != home {
+            break;
+        }
+        name = format!("w{number}");
+        away = owner(&cluster, &format!("leasehold:{{{name}}}")).await;
+    }
+    let guard = a.lock(&name).unwrap().acquire().await.unwrap();
+    let waiter = waits(&b, &name, &a).await;
+    let server_of_it = cluster.server(away);
+    server_of_it.command(&["CONFIG", "RESETSTAT"]).await.unwrap();
+    server_of_it.command(&["CLIENT", "KILL", "TYPE", "normal"]).await.unwrap();
+    eventually("the waiter is refreshed", async || scripts_run(server_of_it).await > 0).await;
+    guard.release().await.unwrap();
+    waiter.end("the grant").await.unwrap().release().await.unwrap();
 
     // redis.shards-3: what is changed while a session does not count as one, it reads before its next request.
     let late = open_for(of(&cluster), TTL).await;
