@@ -53,6 +53,11 @@ pub(crate) fn in_cluster(error: Error) -> Error {
     Error::not_applied(kind, message).with_source(source)
 }
 
+/// Whether a server with that `INFO` is part of a cluster. Not every product shows its mode, or under one name.
+pub(crate) fn is_in_a_cluster(info: &str) -> bool {
+    info.lines().any(|line| line.trim_end() == "cluster_enabled:1")
+}
+
 /// No server is known for a slot.
 pub(crate) fn uncovered() -> Error {
     Error::not_applied(ErrorKind::Unavailable, UNCOVERED)

@@ -39,8 +39,6 @@ impl Session {
     ) -> Result<Vec<Finding>> {
         let connected = cluster.connected(&shard.primary, give_up_at).await?;
         let mut findings = self.diagnose_server(&connected, give_up_at).await?;
-        // It is meant to be one of a cluster.
-        findings.retain(|finding| finding.subject != "cluster");
         findings.push(about("replicas", of_replicas(shard.replicas.len())));
         let lag = self.failover.filter(|_| self.pause.is_some()).map(|failover| failover.lag);
         let said = of_cluster(&connected, lag, give_up_at).await?;

@@ -11,7 +11,6 @@ use redis::{Cmd, Value};
 
 use crate::config::PauseOption;
 use crate::connection::{Connected, LinkEvent, Namespace};
-use crate::error;
 use crate::scripts::{micros, number, parts, text};
 use crate::session::Session;
 
@@ -104,9 +103,6 @@ pub(crate) fn findings(
         Some(info) => {
             say("version", of_version(&info));
             say("persistence", of_persistence(&info, pause));
-            if info.get("cluster_enabled") == Some("1") {
-                say("cluster", broken(error::IN_A_CLUSTER));
-            }
             say("replication", of_replication(&info, replicas));
         }
     }
@@ -373,10 +369,9 @@ mod tests {
             assert_eq!(severity(&found, subject), Some(Severity::Warning), "{subject}");
         }
         assert_eq!(severity(&findings(&answers, NOW, true, 2, None), "replication"), Some(Severity::Broken));
-        let replica = [info("role:slave\ncluster_enabled:1"), policy("noeviction"), time(0)];
+        let replica = [info("role:slave"), policy("noeviction"), time(0)];
         let found = findings(&replica, NOW, false, 0, None);
         assert_eq!(severity(&found, "replication"), Some(Severity::Broken));
-        assert_eq!(severity(&found, "cluster"), Some(Severity::Broken));
     }
 
     /// The product is named with its own version, and one that is too old as that.

@@ -43,7 +43,7 @@ use std::time::Duration;
 
 use leasehold_core::backend::{Events, Lease, LeaseId, LeaseScope, StoreEvent};
 use leasehold_core::clock::{Deadline, Moment};
-use leasehold_core::{Env, Error, Guarantees, LockName, LostReason, OwnerId, Result};
+use leasehold_core::{Env, Error, ErrorKind, Guarantees, LockName, LostReason, OwnerId, Result};
 use parking_lot::Mutex;
 use redis::Value;
 use tokio::sync::Notify;
@@ -55,9 +55,10 @@ use crate::config::{Failover, Format, PauseOption, RedisClusterConfig, RedisConf
 use crate::connection::{
     Confirming, Copies, Inbox, Link, LinkEvent, Namespace, Pause, ServerPause, SlotPause, Whereabouts,
 };
+use crate::error;
 use crate::keys::{self, Keys};
 use crate::protocol::{Contender, Unanswered};
-use crate::scripts::{Call, FOREIGN, Inboxes, Naming, OWN, Script};
+use crate::scripts::{self, Call, FOREIGN, Inboxes, Naming, OWN, Script};
 
 pub(crate) use self::life::{Life, Opened};
 pub(crate) use self::shards::{Reach, Shards};
@@ -138,8 +139,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// As connecting, and as [`stage::admit`]; [`ErrorKind::InvalidOption`](leasehold_core::ErrorKind::InvalidOption) for a namespace whose `token_base`
-    /// is no number, and as [`outlives`].
+    /// As connecting, and as [`stage::admit`]; [`ErrorKind::InvalidOption`] for a namespace whose `token_base` is no number, and
+    /// as [`outlives`]; [`ErrorKind::Unsupported`] for a server of a cluster that is not named as one.
     pub(crate) async fn open(
         config: &RedisConfig,
         servers: Servers<'_>,
@@ -175,6 +176,10 @@ impl Session {
         } else {
             let link = Arc::new(Link::new(env.clone(), Arc::clone(&whereabouts), Some(heard), asked(&keys)));
             let other_key = link.start(closed.clone()).await?;
+            // With `slots` the address stands for all servers.
+            if !config.slots && matches!(servers, Servers::One) {
+                stands_alone(&link, env.now() + env.timing().op_timeout).await?;
+            }
             let confirming = match config.copies() {
                 Copies::NONE => None,
                 copies => {
@@ -294,6 +299,18 @@ impl Session {
             self.leave(&entry);
         };
         self.life.close(self.give_up_at(), end).await
+    }
+}
+
+/// Refuses a server of a cluster, where the user may ask: it may have the keys that are read at first, and not those of every
+/// name.
+async fn stands_alone(link: &Link, give_up_at: Moment) -> Result<()> {
+    let connected = link.connected(give_up_at).await?;
+    match connected.ask(redis::cmd("INFO").arg("cluster"), give_up_at).await {
+        Ok(info) if error::is_in_a_cluster(scripts::text(&info).unwrap_or_default()) => {
+            Err(Error::not_applied(ErrorKind::Unsupported, error::IN_A_CLUSTER))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -67,22 +67,19 @@ pub(crate) async fn waits(
 /// A proxy refuses a call for several slots, and names no server. A cluster of one server is the same to its clients.
 async fn one_address_is_asked_slot_by_slot() {
     let cluster = started(1, 0).await;
-    for slots in [true, false] {
-        let address = RedisConfig::new("127.0.0.1", cluster.addrs()[0].port()).slots(slots);
-        let store = address.open(env(LONG)).await.unwrap();
-        let mut leases = Vec::new();
-        for name in ["a", "b", "c"] {
-            let name = LockName::new(format!("{name}/{slots}")).unwrap();
-            let request = AcquireRequest::new(name, env(LONG).owner_id(), LONG);
-            leases.push(store.try_acquire(&request).await.unwrap().granted().unwrap().lease.id);
-        }
-        let renewals = store.renew(&leases).await;
-        let renewed = renewals.iter().filter(|renewal| matches!(renewal, Renewal::Until(_))).count();
-        assert_eq!(renewed, if slots { 3 } else { 0 }, "{renewals:?}");
-        let listed = store.list("").await.map(|states| states.len());
-        assert_eq!(listed.ok(), slots.then_some(3));
-        store.close().await.unwrap();
+    let address = RedisConfig::new("127.0.0.1", cluster.addrs()[0].port());
+    let refused = address.clone().open(env(LONG)).await.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::Unsupported, "{refused:#}");
+    let store = address.slots(true).open(env(LONG)).await.unwrap();
+    let mut leases = Vec::new();
+    for name in ["a", "b", "c"] {
+        let request = AcquireRequest::new(LockName::new(name).unwrap(), env(LONG).owner_id(), LONG);
+        leases.push(store.try_acquire(&request).await.unwrap().granted().unwrap().lease.id);
     }
+    let renewals = store.renew(&leases).await;
+    assert!(renewals.iter().all(|renewal| matches!(renewal, Renewal::Until(_))), "{renewals:?}");
+    assert_eq!(store.list("").await.unwrap().len(), 3);
+    store.close().await.unwrap();
 }
 
 /// Waiters learn of their grants by messages, wherever the slots of their names are, and administrators see all names.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_core::{Effect, Error, ErrorKind, LockManager};
-use testbed::redis::{Client, Server, Settings};
+use testbed::redis::{Client, Reply, Server, Settings};
 
 use crate::counts::Requests;
 use crate::fixture::{
@@ -186,18 +186,18 @@ async fn a_foreign_type_costs_no_other_name() {
     other.release().await.unwrap();
 }
 
-/// A node of a cluster serves only some keys, so it is no place for locks: it says so, or answers that
-/// it does not serve this one.
+/// A node of a cluster may serve all keys now, and fewer later, so it is no place for locks without the rest of the cluster.
 async fn a_cluster_is_refused_by_name() {
     let server = start(Settings::new().set("cluster-enabled", &["yes"]).set("cluster-port", &["0"])).await;
-    let opened = LockManager::builder(direct(&server)).ttl(TTL).build().await;
-    let refused = match opened {
-        Err(refused) => refused,
-        Ok(locks) => locks.lock(NAME).unwrap().wait(BOUND).acquire().await.unwrap_err(),
-    };
-    assert_eq!(*refused.kind(), ErrorKind::Unsupported, "{refused:?}");
-    assert!(refused.to_string().contains("Cluster"), "{refused}");
-    // A quorum asks each server what it is: a node may serve all keys now, and fewer later.
+    for serves in [false, true] {
+        if serves {
+            ok(&server, &["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await;
+            eventually("it serves", async || command(&server, &["GET", KEY]).await == Reply::Nil).await;
+        }
+        let refused = LockManager::builder(direct(&server)).ttl(TTL).build().await.unwrap_err();
+        assert_eq!(*refused.kind(), ErrorKind::Unsupported, "{refused:?}");
+        assert!(refused.to_string().contains("redis+cluster"), "{refused}");
+    }
     let named = format!("{} is part of a Redis Cluster", server.addr());
     let mut servers = servers_of(2, Settings::new()).await;
     servers.push(server);

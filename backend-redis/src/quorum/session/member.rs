@@ -236,7 +236,7 @@ async fn admit(
 /// Reads a server's process; a replica and a member of a cluster are refused.
 async fn process(connected: &Connected, give_up_at: Moment, address: &str) -> Result<Process> {
     let mut info = redis::cmd("INFO");
-    info.arg("server").arg("replication");
+    info.arg("server").arg("replication").arg("cluster");
     let answer = connected.ask(&info, give_up_at).await?;
     let fields = text(&answer).unwrap_or_default();
     if field(fields, "role") == Some("slave") {
@@ -244,7 +244,7 @@ async fn process(connected: &Connected, give_up_at: Moment, address: &str) -> Re
             format!("the server {address} is a replica: a quorum needs servers that fail independently");
         return Err(Error::invalid_option(message));
     }
-    if ["redis_mode", "server_mode"].iter().any(|mode| field(fields, mode) == Some("cluster")) {
+    if error::is_in_a_cluster(fields) {
         let message = format!("the server {address} is part of a Redis Cluster");
         return Err(Error::not_applied(ErrorKind::Unsupported, message));
     }
