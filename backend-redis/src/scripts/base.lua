@@ -20,7 +20,8 @@
 --
 -- A holder that we granted is shown by the record of its grant, which may be missing. A caller that was turned away asks
 -- again only if ASK_IN is 0; it is negative if only a message or the next renewal helps. `channels` is what stands before an
--- inbox in the name of its channel; behind a line feed follows the message key, if there is one.
+-- inbox in the name of its channel; behind a line feed follows the message key, if there is one. An inbox that is a channel of
+-- a slot (tell.lua) takes the place of the one with which a waiter has entered.
 --
 -- lock     the holder's owner id, with the lease as expiry
 -- queue    owner ids, scored by their order of arrival
@@ -429,6 +430,8 @@ local function asked_of(entries, holder)
 end
 
 if operation == 'renew' then
+  local hears_slot = string.byte(ARGV[3]) == 123
+
   -- A counter that is held for a day is still known after it.
   local function outlive(grants, counter, ttl, now)
     if now / 1000 + 2 * ttl > counter / 1000 + DAY then
@@ -473,6 +476,11 @@ if operation == 'renew' then
       return { 3 }
     end
     redis.call('HSET', entries, 'u:' .. me, now + ttl * 1000)
+    local entry = hears_slot and redis.call('HGET', entries, me)
+    if entry then
+      -- It may have entered with another inbox.
+      redis.call('HSET', entries, me, (string.gsub(entry, '^(%d+) %S+', '%1 ' .. ARGV[3], 1)))
+    end
     keep(queue, ttl)
     keep(entries, ttl)
     local ends = before(queue, entries, score, now)

@@ -20,7 +20,7 @@ use redis::Value;
 use testbed::fuzz::tries;
 
 use self::real::Real;
-use super::model::{Asker, Connection, ENDLESS, MANY, Message, Server, Share, Shared, Shares};
+use super::model::{Asker, Connection, ENDLESS, MANY, Message, SLOT_INBOX, Server, Share, Shared, Shares};
 use crate::config::Format;
 use crate::protocol::ScriptReply;
 use crate::scripts::{self, Naming, ReignTimes, Revoked, Shown};
@@ -37,6 +37,7 @@ enum Operation {
     Refresh {
         owners: Vec<u64>,
         ttl: u64,
+        client: usize,
     },
     Release {
         owner: u64,
@@ -66,8 +67,8 @@ fn operations(pauses: bool, shares: bool) -> BoxedStrategy<Vec<Operation>> {
     let operation = prop_oneof![
         6 => (owner(), ttl(), prop::bool::weighted(0.8), mode)
             .prop_map(|(owner, ttl, queues, mode)| Operation::Acquire { owner, ttl, queues, mode }),
-        4 => (prop::collection::vec(owner(), 1..4), ttl())
-            .prop_map(|(owners, ttl)| Operation::Refresh { owners, ttl }),
+        4 => (prop::collection::vec(owner(), 1..4), ttl(), prop::sample::select(vec![0, SLOT_INBOX]))
+            .prop_map(|(owners, ttl, client)| Operation::Refresh { owners, ttl, client }),
         4 => owner().prop_map(|owner| Operation::Release { owner }),
         2 => prop::option::weighted(0.7, prop::sample::select(vec![0, 7, 86_400_000])).prop_map(Operation::Revoke),
         1 => Just(Operation::Inspect),
@@ -98,6 +99,8 @@ const CLIENTS: usize = 3;
 /// A foreign client.
 const FOREIGN_OWNER: u64 = 99;
 const CHANNELS: &str = "p:inbox:";
+/// Of the client [`SLOT_INBOX`].
+const SLOT_CHANNEL: &str = "p:{1}:inbox:0";
 /// The last message of an operation.
 const END: &str = "end";
 
@@ -107,6 +110,11 @@ fn hex(owner: u64) -> String {
 
 fn client(owner: u64) -> usize {
     usize::try_from(owner).unwrap() % CLIENTS
+}
+
+/// As a client names where it hears.
+fn inbox(client: usize) -> String {
+    if client == SLOT_INBOX { "{1}0".to_owned() } else { client.to_string() }
 }
 
 /// As a lock shows that it is held.
@@ -146,7 +154,7 @@ impl Server {
         let queue = self.queue.iter().flat_map(|(owner, score)| [hex(*owner), score.to_string()]).collect();
         let mut fields: Vec<_> = Vec::new();
         for (owner, entry) in &self.entries {
-            let told = format!("{} {} {}", entry.ttl, entry.client, info(*owner));
+            let told = format!("{} {} {}", entry.ttl, inbox(entry.client), info(*owner));
             let told = match entry.mode {
                 Mode::EXCLUSIVE => told,
                 mode => format!("0{told} {}", scripts::mode(mode)),
@@ -170,7 +178,7 @@ impl Server {
             |grant| {
                 let info = if grant.named { info(grant.owner) } else { "0 ".to_owned() };
                 let (over, owner) = (if grant.over { "~" } else { "" }, hex(grant.owner));
-                format!("{} {over}{owner} {} {} {info}", grant.counter, grant.since, grant.client)
+                format!("{} {over}{owner} {} {} {info}", grant.counter, grant.since, inbox(grant.client))
             },
         );
         vec![
@@ -198,7 +206,8 @@ fn written(message: &Message, lock: &str, format: Option<&Format>) -> (String, S
         }
         Message::Request { .. } | Message::Reply { .. } | Message::Released { .. } => unreachable!(),
     };
-    (format!("{CHANNELS}{client}"), format!("{text} {lock}"))
+    let channel = if client == SLOT_INBOX { SLOT_CHANNEL.to_owned() } else { format!("{CHANNELS}{client}") };
+    (channel, format!("{text} {lock}"))
 }
 
 /// Does `operation` to both; what each has answered.
@@ -222,15 +231,15 @@ fn step(
             let expected = model.acquire(now, asker, *queues, said);
             (format!("{:?}", answers(&Value::Array(vec![answer]), 1)?), format!("{:?}", [expected]))
         }
-        Operation::Refresh { owners, ttl } => {
+        Operation::Refresh { owners, ttl, client } => {
             let mut call = real.program.operation("renew", &keys.all().repeat(owners.len()));
-            call.arg(CHANNELS).arg(0);
+            call.arg(CHANNELS).arg(inbox(*client));
             for owner in owners {
                 call.arg(hex(*owner)).arg(*ttl);
             }
             let answer = real.run(&call)?;
             foreign::keeps_silent(real, &answer)?;
-            let askers: Vec<_> = owners.iter().map(|owner| Asker::new(*owner, 0, *ttl)).collect();
+            let askers: Vec<_> = owners.iter().map(|owner| Asker::new(*owner, *client, *ttl)).collect();
             let expected = model.refresh_all(now, &askers, said);
             (format!("{:?}", answers(&answer, owners.len())?), format!("{expected:?}"))
         }

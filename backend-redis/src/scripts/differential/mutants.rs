@@ -31,7 +31,7 @@ const GRANTING: [Mutant; 17] = [
 ];
 
 /// What could be wrong in all else.
-const KEEPING: [Mutant; 20] = [
+const KEEPING: [Mutant; 22] = [
     ("if ends then\n      return ends", "do\n      return ends or now"),
     ("for _ = 1, 2 do", "for _ = 1, 3 do"),
     ("math.max(left, math.ceil((ends - now) / 1000))", "left"),
@@ -48,6 +48,8 @@ const KEEPING: [Mutant; 20] = [
     ),
     ("if now / 1000 + 2 * ttl > counter / 1000 + DAY then", "if false then"),
     ("if not grace then", "if true then"),
+    ("local hears_slot = string.byte(ARGV[3]) == 123", "local hears_slot = false"),
+    ("redis.pcall('SPUBLISH',", "redis.pcall('PUBLISH',"),
     ("return asked == holder and grace", "return grace"),
     // release
     ("held = holder == me", "held = holder"),

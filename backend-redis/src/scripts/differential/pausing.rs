@@ -47,7 +47,7 @@ fn scripts_that_forget_the_pause_are_told_from_the_model() {
 #[test]
 fn shares_lost_in_a_pause_grant_nothing() {
     let acquire = |owner, mode| Operation::Acquire { owner, ttl: 9_000, queues: true, mode };
-    let refresh = || Operation::Refresh { owners: vec![2], ttl: 9_000 };
+    let refresh = || Operation::Refresh { owners: vec![2], ttl: 9_000, client: 0 };
     let finds = |call: &Operation| {
         let begin = [acquire(1, Mode::SHARED), acquire(2, Mode::EXCLUSIVE), Operation::Pause(900_000, 0)];
         let end = [Operation::Pass(1_000_000), refresh()];

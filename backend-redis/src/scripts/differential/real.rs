@@ -4,7 +4,7 @@ use leasehold_core::backend::Mode;
 use redis::{Cmd, Connection, Value};
 use testbed::redis::{Server as RealServer, Settings, WallClock};
 
-use super::{CHANNELS, END, client, hex, info};
+use super::{CHANNELS, END, SLOT_CHANNEL, client, hex, info};
 use crate::config::Format;
 use crate::keys::{Keys, NameKeys};
 use crate::scripts::{self, Call, FOREIGN, OWN, ReignTimes, Script};
@@ -52,6 +52,7 @@ impl Real {
         let connect = || client.get_connection().unwrap();
         let (connection, mut push_receiver, listener) = (connect(), connect(), connect());
         redis::cmd("PSUBSCRIBE").arg("*").exec(&mut push_receiver).unwrap();
+        redis::cmd("SSUBSCRIBE").arg(SLOT_CHANNEL).exec(&mut push_receiver).unwrap();
         // As [`super::shared`] has them.
         let millis = std::time::Duration::from_millis;
         let told =
@@ -145,9 +146,12 @@ impl Real {
         loop {
             let message = self.push_receiver.recv_response().unwrap();
             let words: Vec<String> = redis::from_redis_value(message).unwrap();
-            match &*words[2] {
-                END => return heard,
-                channel => heard.push((channel.to_owned(), words[3].clone())),
+            match &words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+                [_, _, END, _] => return heard,
+                ["smessage", channel, text] => heard.push(((*channel).to_owned(), (*text).to_owned())),
+                [_, _, SLOT_CHANNEL, text] => heard.push(("not of a slot".to_owned(), (*text).to_owned())),
+                [_, _, channel, text] => heard.push(((*channel).to_owned(), (*text).to_owned())),
+                _ => panic!("{words:?}"),
             }
         }
     }

@@ -8,8 +8,8 @@ use super::*;
 pub(super) fn fields(server: &Server) -> Vec<String> {
     let Shares { grants, asked, load, .. } = &server.shares;
     let grant = |(owner, Share { mode, counter, since, client }): (&u64, &Share)| {
-        let (id, mode) = (hex(*owner), scripts::mode(*mode));
-        format!("h:{id}: {mode} {counter} {id} {since} {client} {}", info(*owner))
+        let (id, mode, inbox) = (hex(*owner), scripts::mode(*mode), inbox(*client));
+        format!("h:{id}: {mode} {counter} {id} {since} {inbox} {}", info(*owner))
     };
     let mut fields: Vec<_> = grants.iter().map(grant).collect();
     fields.extend(asked.iter().map(|(owner, grace)| format!("r:{}: {grace}", hex(*owner))));

@@ -82,6 +82,9 @@ const GRACE: u64 = 500;
 
 pub(crate) const UNSWEPT: u64 = 4;
 
+/// Clients from here on are told by a channel of the slot.
+pub(crate) const SLOT_INBOX: usize = 100;
+
 impl Server {
     /// A request begins.
     fn begin(&mut self, now: u64) {
@@ -425,7 +428,11 @@ impl Server {
             self.drop_entry(owner);
             return ScriptReply::Gone;
         }
-        self.entries.get_mut(&owner).unwrap().live_until = now + ttl * 1000;
+        let entry = self.entries.get_mut(&owner).unwrap();
+        entry.live_until = now + ttl * 1000;
+        if asker.client >= SLOT_INBOX {
+            entry.client = asker.client;
+        }
         self.keep(now, ttl);
         self.waits(now, owner)
     }
