@@ -167,6 +167,11 @@ impl Keys {
         format!("{}:inbox:", self.prefix)
     }
 
+    /// The beginning of a channel of the slot of `tag`, before the id of an inbox.
+    pub(crate) fn slot_channels(&self, tag: &str) -> String {
+        format!("{}:{{{tag}}}:inbox:", self.prefix)
+    }
+
     /// The pattern of the channels of all inboxes.
     pub(crate) fn inboxes(&self) -> String {
         glob_escaped(&self.channels()) + "*"

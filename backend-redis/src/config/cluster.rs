@@ -12,7 +12,8 @@ use super::{Address, RedisConfig};
 use crate::session::Reach;
 
 /// The configuration of locks in a Redis Cluster,
-/// `redis+cluster://[USER:PASSWORD@]HOST[:PORT],HOST,…[?prefix=P&max_ttl=D&failover_lag=D&pause_after_failover=D&wait_replicas=N]`.
+/// `redis+cluster://[USER:PASSWORD@]HOST[:PORT],HOST,…[?prefix=P&max_ttl=D&failover_lag=D&pause_after_failover=D&wait_replicas=N
+/// &inbox=sharded]`.
 ///
 /// `rediss+cluster://` is the same over TLS, with the options of `rediss://`. `Debug` shows no secret.
 ///
@@ -32,6 +33,8 @@ pub struct RedisClusterConfig {
     pub(crate) server: RedisConfig,
     nodes: Vec<String>,
     pausing: Pausing,
+    /// Whether slots have channels.
+    pub(crate) is_sharded: bool,
 }
 
 impl RedisClusterConfig {
@@ -47,6 +50,7 @@ impl RedisClusterConfig {
             server: RedisConfig::new("", 0),
             nodes: servers.into_iter().map(Into::into).collect(),
             pausing: Pausing::new(Self::DEFAULT_MAX_TTL, Self::DEFAULT_FAILOVER_LAG),
+            is_sharded: false,
         }
     }
 
@@ -80,6 +84,13 @@ impl RedisClusterConfig {
         self
     }
 
+    /// Whether messages go by a channel of each slot, from its server to the waiter's connection, and not to every server of the
+    /// cluster. Default no. Managers of one prefix may differ.
+    pub fn sharded_inbox(mut self, is_sharded: bool) -> Self {
+        self.is_sharded = is_sharded;
+        self
+    }
+
     /// Reads the configuration from a URL. Files of certificates are read at once.
     ///
     /// # Errors
@@ -96,6 +107,15 @@ impl RedisClusterConfig {
         let mut config = Self::new(url.hosts());
         config.server = config.server.reached_by(url)?.with_options_of(url)?;
         config.pausing.take_from(url)?;
+        config.is_sharded = match url.take("inbox")?.as_deref() {
+            None => config.is_sharded,
+            Some("broadcast") => false,
+            Some("sharded") => true,
+            Some(other) => {
+                let rule = format!("inbox={other:?} is invalid: expected `broadcast` or `sharded`");
+                return Err(Error::invalid_option(rule));
+            }
+        };
         config.checked()?;
         Ok(config)
     }

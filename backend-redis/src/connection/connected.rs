@@ -9,6 +9,7 @@ use leasehold_core::clock::Moment;
 use leasehold_core::{Effect, Error, ErrorKind, Result};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisResult, Value};
+use tokio::sync::OnceCell;
 
 use super::client::Client;
 use super::slot_pause::SlotTimes;
@@ -37,6 +38,8 @@ pub(super) struct Connection {
     pub(super) wire: Arc<Wire>,
     /// Brings messages, to a link with an inbox.
     pub(super) listener: Option<MultiplexedConnection>,
+    /// Brings messages of slots, once one is subscribed to.
+    pub(super) slots: OnceCell<MultiplexedConnection>,
     pub(super) state: Arc<ConnectionState>,
 }
 
@@ -229,12 +232,19 @@ impl Connected {
         give_up_at: Moment,
         ask: impl AsyncFnOnce(&mut MultiplexedConnection) -> RedisResult<T>,
     ) -> Result<RedisResult<T>> {
-        let Connection { wire, listener, state, .. } = &*self.0;
-        let mut listener = listener.clone().ok_or_else(lost)?;
+        let mut listener = self.0.listener.clone().ok_or_else(lost)?;
+        self.0.bounded(give_up_at, ask(&mut listener)).await
+    }
+}
+
+impl Connection {
+    /// What a listener answers until `give_up_at`, when it is silent unless the request began late.
+    pub(super) async fn bounded<T>(&self, give_up_at: Moment, asking: impl Future<Output = T>) -> Result<T> {
+        let Self { wire, state, .. } = self;
         let silent_from = wire.env.now() + wire.env.timing().op_timeout / 2;
         tokio::select! {
             biased;
-            answer = ask(&mut listener) => Ok(answer),
+            answer = asking => Ok(answer),
             () = state.over() => Err(wire::lost()),
             () = async { wire.env.sleep_until(give_up_at).await } => {
                 if silent_from <= wire.env.now() {
@@ -244,9 +254,7 @@ impl Connected {
             }
         }
     }
-}
 
-impl Connection {
     /// With `is_asking` behind the word that the slot may be on its way here, which counts for one request.
     pub(super) async fn run(
         &self,

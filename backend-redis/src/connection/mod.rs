@@ -24,6 +24,7 @@ mod meter;
 mod namespace;
 mod pause;
 mod sentinels;
+mod slot_listener;
 mod slot_pause;
 mod state;
 mod whereabouts;
@@ -41,9 +42,10 @@ use leasehold_core::clock::Moment;
 use leasehold_core::{Env, Error, ErrorKind, Result};
 use redis::aio::{AsyncPushSender, MultiplexedConnection, SendError};
 use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisError, RedisResult, Value};
-use tokio::sync::watch;
+use tokio::sync::{OnceCell, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::cluster::HashSlot;
 use crate::error;
 
 pub(crate) use self::client::Client;
@@ -102,6 +104,10 @@ pub(crate) enum LinkEvent {
     Message(Vec<u8>, Arc<ConnectionState>),
     /// A message in a channel of foreign clients.
     Foreign(String),
+    /// A message in the channel of a slot.
+    SlotMessage(Vec<u8>, Arc<ConnectionState>),
+    /// From here on the channel of a slot is heard over that connection, or is not any more.
+    Slot { slot: HashSlot, connection: u64, is_heard: bool },
 }
 
 impl LinkEvent {
@@ -318,8 +324,9 @@ impl Link {
             listener.map_or_else(Default::default, |(listener, state)| (state, Some(listener)));
         let wire = Wire::start(self.env.clone(), stream, Arc::clone(&state));
         let id = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
+        let slots = OnceCell::new();
         let mut connection =
-            Connection { id, client, began_at, up_at, times: Times::Unasked, wire, listener, state };
+            Connection { id, client, began_at, up_at, times: Times::Unasked, wire, listener, slots, state };
         if let Some(pause) = &self.pause {
             // It is for a primary to say.
             connection.times = pause.ask(&connection, give_up_at, failed).await?;

@@ -169,7 +169,7 @@ impl<'s> Acquisition<'s> {
         let operation = if self.mode == Mode::EXCLUSIVE { "acquire" } else { "share" };
         let mut call = session.operation(operation, &[name])?;
         call.arg(session.inboxes.told()).arg(&owner.hex_digits()).arg(millis(*ttl)).arg(u8::from(queues));
-        call.arg(&session.inbox).arg(&self.info);
+        call.arg(&*session.inbox_for(name)).arg(&self.info);
         if self.mode != Mode::EXCLUSIVE {
             call.arg(scripts::mode(self.mode));
         }
@@ -197,6 +197,7 @@ impl<'s> Acquisition<'s> {
         if queues || !matches!(reply.answer, ScriptReply::Waits { .. }) {
             self.entry.contender.lock().answered(session.env.now(), sent_at, reply.answer);
             session.listen(&self.entry);
+            session.waits_in_slot(name, &reply.answer);
         }
         Ok(reply)
     }

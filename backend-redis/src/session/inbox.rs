@@ -30,11 +30,14 @@ impl Session {
             return;
         }
         match event {
-            LinkEvent::Message(payload, over) => {
-                if let Some(message) = Message::parse(&payload, self.inboxes.key()) {
-                    self.hear_message(message, &over);
+            LinkEvent::Message(payload, over) => self.hear_payload(&payload, &over),
+            LinkEvent::SlotMessage(payload, over) => {
+                // redis.inboxes-2
+                if self.fleet.home().up().is_some() {
+                    self.hear_payload(&payload, &over);
                 }
             }
+            LinkEvent::Slot { slot, connection, is_heard } => self.slot_is_heard(slot, connection, is_heard),
             LinkEvent::OtherKey(said) => self.events.tell(StoreEvent::Warning(said.into())),
             LinkEvent::Foreign(channel) => self.hear_foreign(&channel),
             LinkEvent::Deaf => {
@@ -42,11 +45,19 @@ impl Session {
                     self.events.tell(StoreEvent::Warning(LinkEvent::UNHEARD.into()));
                 }
                 self.missed.notify_one();
+                self.look_for_slots();
             }
             LinkEvent::UpAgain => {
                 self.deaf.store(false, Ordering::Relaxed);
                 self.missed.notify_one();
+                self.look_for_slots();
             }
+        }
+    }
+
+    fn hear_payload(self: &Arc<Self>, payload: &[u8], over: &ConnectionState) {
+        if let Some(message) = Message::parse(payload, self.inboxes.key()) {
+            self.hear_message(message, over);
         }
     }
 

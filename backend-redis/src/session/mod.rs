@@ -11,6 +11,7 @@
 //! | `shards` | the servers of a cluster |
 //! | `home` | where the link connects that receives their messages |
 //! | `refuses` | the word of a server that it has given a slot away |
+//! | `slots` | the channels of slots, by which a cluster's servers send messages to waiters alone |
 //! | `renewer` | keeps entries alive, holding or waiting |
 //! | `inbox` | the messages that the session receives |
 //! | `foreign` | the channels on which foreign clients publish releases |
@@ -35,6 +36,7 @@ mod pending_releases;
 mod refuses;
 mod renewer;
 mod shards;
+mod slots;
 
 use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
@@ -51,6 +53,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::fleet::Fleet;
 use self::foreign::Channels;
+use self::slots::SlotInboxes;
 use crate::config::{Failover, Format, PauseOption, RedisClusterConfig, RedisConfig, SentinelConfig};
 use crate::connection::{
     Confirming, Copies, Inbox, Link, LinkEvent, Namespace, Pause, ServerPause, SlotPause, Whereabouts,
@@ -82,6 +85,10 @@ impl Servers<'_> {
             Self::One => None,
         }
     }
+
+    fn have_slot_channels(&self) -> bool {
+        matches!(self, Self::Cluster(cluster) if cluster.is_sharded)
+    }
 }
 
 #[derive(Debug)]
@@ -98,6 +105,8 @@ pub(crate) struct Session {
     pub(crate) failover: Option<Failover>,
     pub(crate) whereabouts: Arc<dyn Whereabouts>,
     foreign: Channels,
+    /// The channels of slots, if they have such.
+    slots: Option<SlotInboxes>,
     pub(crate) inboxes: Inboxes,
     /// The id of our inbox.
     pub(crate) inbox: String,
@@ -201,6 +210,7 @@ impl Session {
             failover,
             whereabouts,
             foreign: Channels::default(),
+            slots: servers.have_slot_channels().then(SlotInboxes::default),
             inboxes,
             inbox,
             is_slotted: config.slots || fleet.cluster().is_some(),
@@ -229,6 +239,9 @@ impl Session {
         session.life.spawn(Arc::clone(&session).catch_up());
         if session.format.is_some() {
             session.life.spawn(Arc::clone(&session).tune());
+        }
+        if session.slots.is_some() {
+            session.life.spawn(Arc::clone(&session).hear_slots());
         }
         Ok(session.life.owned(Arc::clone(&session), open))
     }

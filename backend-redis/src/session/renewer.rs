@@ -1,5 +1,6 @@
 //! Keeping entries alive: the core's renewals of holders and waiters, and the refresh of waiters after a reconnect.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -75,7 +76,9 @@ impl Session {
     ) -> Result<Vec<Verdict>> {
         let names: Vec<_> = entries.iter().map(|entry| &entry.name).collect();
         let mut call = self.operation("renew", &names)?;
-        call.arg(self.inboxes.told()).arg(&self.inbox);
+        // They have one slot.
+        let inbox = names.first().map_or(Cow::Borrowed(&*self.inbox), |name| self.inbox_for(name));
+        call.arg(self.inboxes.told()).arg(&*inbox);
         for entry in entries {
             call.arg(&entry.owner.hex_digits()).arg(millis(entry.ttl));
         }
@@ -93,6 +96,7 @@ impl Session {
             let verdict = entry.contender.lock().answered(now, sent_at, answer.written_before(age));
             entry.heard.notify_one();
             self.listen(entry);
+            self.waits_in_slot(&entry.name, &answer);
             match (answer, verdict) {
                 (ScriptReply::Revoked { .. }, _) => self.tell_asked(entry),
                 // It waits for a grant that it had and lost: that turn is not wanted any more.
@@ -108,15 +112,14 @@ impl Session {
     pub(super) async fn catch_up(self: Arc<Self>) {
         loop {
             self.missed.notified().await;
-            self.refresh_all_waiting().await;
+            self.refresh_waiting(self.life.entries()).await;
         }
     }
 
-    /// A waiter may have been granted by a lost message, and its next refresh may be far away: refreshes until each is
+    /// A waiter may have been granted by a lost message, and its next refresh may be far away: refreshes until each of them is
     /// answered, or has ended.
-    async fn refresh_all_waiting(self: &Arc<Self>) {
+    pub(super) async fn refresh_waiting(self: &Arc<Self>, mut waiting: Vec<Arc<Kept>>) {
         let mut pauses = Backoff::of_requests(&self.env);
-        let mut waiting = self.life.entries();
         loop {
             waiting.retain(|entry| entry.contender.lock().is_waiting());
             let leases: Vec<_> = waiting.iter().map(|entry| entry.lease).collect();

@@ -48,7 +48,7 @@ pub(crate) struct Shards {
     map: watch::Sender<SlotMap>,
     links: Mutex<HashMap<Address, ShardLink>>,
     home: OnceLock<Arc<Link>>,
-    hears: Arc<dyn Hears>,
+    pub(super) hears: Arc<dyn Hears>,
     closed: CancellationToken,
 }
 

@@ -211,6 +211,8 @@ async fn names_lie_on_every_server() {
         "redis+cluster://h?pause_after_failover=76s",
         "redis+cluster://",
         "redis+cluster://h:0",
+        "redis+cluster://h?inbox=none",
+        "redis+cluster://h?inbox=sharded&format=string",
     ] {
         let refused = url.parse::<StoreUrl>().and_then(|mut url| RedisClusterConfig::from_url(&mut url));
         assert_eq!(*refused.unwrap_err().kind(), ErrorKind::InvalidOption, "{url}");

@@ -7,6 +7,7 @@
 mod access;
 mod clock;
 mod cluster;
+mod cluster_inbox;
 mod cluster_moves;
 mod cluster_pause;
 mod counts;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         access::on_valkey(),
         clock::trials(),
         cluster::trials(),
+        cluster_inbox::trials(),
         cluster_moves::trials(),
         cluster_pause::trials(),
         counts::trials(),

@@ -322,8 +322,9 @@ async fn script_is_sent_once_for_all_calls() {
         let up_at = wire.env.now();
         let times = Times::Server(ReignTimes { paused_until: 9, lag_until: 7 });
         let client = crate::RedisConfig::new("h", 1).client(up_at.since(up_at)).unwrap();
+        let slots = tokio::sync::OnceCell::new();
         let connection =
-            Connection { id: 0, client, began_at: up_at, up_at, times, wire, listener: None, state };
+            Connection { id: 0, client, began_at: up_at, up_at, times, wire, listener: None, slots, state };
         let connection = Arc::new(connection);
         for round in 0..2 {
             let call = |_| {

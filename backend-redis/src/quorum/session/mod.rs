@@ -263,7 +263,10 @@ impl Session {
                 *self.members[server].pauses_until.lock() = None;
                 self.blank.notify_one();
             }
-            LinkEvent::Foreign(_) | LinkEvent::OtherKey(_) => {}
+            LinkEvent::Foreign(_)
+            | LinkEvent::OtherKey(_)
+            | LinkEvent::SlotMessage(..)
+            | LinkEvent::Slot { .. } => {}
         }
     }
 
