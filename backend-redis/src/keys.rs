@@ -21,6 +21,8 @@ use leasehold_core::{Error, ErrorKind, LockName, OwnerId, Result};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Keys {
     prefix: String,
+    /// The same without the slot in which all keys lie, if they do: servers and slots have origins in slots of their own.
+    unpinned: String,
     /// The parts around the name in the key of a lock that is shared with other libraries.
     around: Option<(Box<str>, Box<str>)>,
     /// The key of the list on which foreign clients wait, without the name at its end; `None` if they wait on no list.
@@ -83,7 +85,22 @@ impl Keys {
             let (before, behind) = template.split_once(NAME).unwrap_or((template, ""));
             (before.into(), behind.into())
         };
-        Ok(Self { prefix: prefix.to_owned(), around: template.map(parts), list: None })
+        let (prefix, unpinned) = (prefix.to_owned(), prefix.to_owned());
+        Ok(Self { prefix, unpinned, around: template.map(parts), list: None })
+    }
+
+    /// The same keys, all of them in the slot of `tag`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidOption`] for a tag that does not fit between braces.
+    pub(crate) fn in_slot_of(self, tag: &str) -> Result<Self> {
+        if tag.is_empty() || tag.contains(|c: char| c.is_control() || c == '{' || c == '}') {
+            return Err(Error::invalid_option(format!(
+                "pin={tag:?} is invalid: expected a text without braces and control characters"
+            )));
+        }
+        Ok(Self { prefix: format!("{}:{{{tag}}}", self.prefix), ..self })
     }
 
     /// With the list of foreign waiters, whose key is `before` and the name, in place of the holders that share a lock.
@@ -189,12 +206,12 @@ impl Keys {
 
     /// The key for the origin of a slot of a cluster, which has that `tag`.
     pub(crate) fn origin_of(&self, tag: &str) -> String {
-        format!("{}:{{{tag}}}:%origin", self.prefix)
+        format!("{}:{{{tag}}}:%origin", self.unpinned)
     }
 
     /// The key for the origin of a server of a cluster, in a slot of its own with that `tag`.
     pub(crate) fn origin_of_server(&self, tag: &str) -> String {
-        format!("{}:{{{tag}}}:%server", self.prefix)
+        format!("{}:{{{tag}}}:%server", self.unpinned)
     }
 
     /// The key for the state of a quorum's server in the namespace.
@@ -279,6 +296,7 @@ fn glob_escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::HashSlot;
 
     fn keys() -> Keys {
         Keys::new("p", None).unwrap()
@@ -354,6 +372,30 @@ mod tests {
         let keys = Keys::new("p*", None).unwrap();
         assert_eq!(keys.inboxes(), "p\\*:inbox:*");
         assert_eq!(keys.pattern("a[1]?\\{"), "p\\*:{a\\[1\\]\\?\\\\%7B*");
+    }
+
+    /// Every key and channel of a pinned prefix lies in one slot, and leads back to its name there alone.
+    #[test]
+    fn pinned_keys_lie_in_one_slot() {
+        let pinned = keys().in_slot_of("all").unwrap();
+        let slot = HashSlot::of("all");
+        for name in ["a", "b:q", "{c}", "%"] {
+            let name = LockName::new(name).unwrap();
+            for key in pinned.of(&name).unwrap().all() {
+                assert_eq!(HashSlot::of(key), slot, "{key}");
+                assert_eq!(pinned.name_of(key), Some(name.clone()), "{key}");
+                assert_eq!(keys().name_of(key), None, "{key}");
+            }
+        }
+        for key in [pinned.token_base(), pinned.record(), pinned.origin(), pinned.slot_channels("1")] {
+            assert_eq!(HashSlot::of(&key), slot, "{key}");
+        }
+        for key in [pinned.origin_of("1"), pinned.origin_of_server("1")] {
+            assert_eq!(HashSlot::of(&key), HashSlot::of("1"), "{key}");
+        }
+        for tag in ["", "a}", "{", "\n"] {
+            assert!(keys().in_slot_of(tag).is_err(), "{tag:?}");
+        }
     }
 
     /// A prefix that could be taken for a name is refused.

@@ -7,7 +7,7 @@ use leasehold_core::backend::LockState;
 use leasehold_core::{ErrorKind, LockName, Result};
 use redis::{Cmd, Value};
 
-use crate::cluster::SlotMap;
+use crate::cluster::{HashSlot, SlotMap};
 use crate::error;
 use crate::scripts::{self, Shown, number, parts, text};
 use crate::session::Session;
@@ -85,7 +85,9 @@ impl Session {
         if !self.is_slotted {
             return self.states_of_slot(names).await;
         }
-        let each = names.chunks(1).map(|name| self.states_of_slot(name));
+        let slot = |name: &LockName| HashSlot::of(self.keys.lock(name));
+        let each =
+            names.chunk_by(|one, other| slot(one) == slot(other)).map(|names| self.states_of_slot(names));
         Ok(try_join_all(each).await?.into_iter().flatten().collect())
     }
 

@@ -9,11 +9,12 @@ use tokio::sync::Notify;
 
 use super::failover::{Failover, Pausing};
 use super::{Address, RedisConfig};
+use crate::keys::Keys;
 use crate::session::Reach;
 
 /// The configuration of locks in a Redis Cluster,
 /// `redis+cluster://[USER:PASSWORD@]HOST[:PORT],HOST,…[?prefix=P&max_ttl=D&failover_lag=D&pause_after_failover=D&wait_replicas=N
-/// &inbox=sharded]`.
+/// &inbox=sharded&pin=TAG]`.
 ///
 /// `rediss+cluster://` is the same over TLS, with the options of `rediss://`. `Debug` shows no secret.
 ///
@@ -35,6 +36,8 @@ pub struct RedisClusterConfig {
     pausing: Pausing,
     /// Whether slots have channels.
     pub(crate) is_sharded: bool,
+    /// Of the slot in which all names lie, if they do.
+    pin: Option<String>,
 }
 
 impl RedisClusterConfig {
@@ -51,6 +54,7 @@ impl RedisClusterConfig {
             nodes: servers.into_iter().map(Into::into).collect(),
             pausing: Pausing::new(Self::DEFAULT_MAX_TTL, Self::DEFAULT_FAILOVER_LAG),
             is_sharded: false,
+            pin: None,
         }
     }
 
@@ -91,6 +95,15 @@ impl RedisClusterConfig {
         self
     }
 
+    /// Keeps all names of the prefix in the slot of `tag`, so at one server, which renews up to 100 of them in one call. Default
+    /// none: names are spread over the servers. All managers of the prefix need the same; others have other locks.
+    ///
+    /// While that slot moves to another server, none of the names is acquired, renewed or released.
+    pub fn pin(mut self, tag: impl Into<String>) -> Self {
+        self.pin = Some(tag.into());
+        self
+    }
+
     /// Reads the configuration from a URL. Files of certificates are read at once.
     ///
     /// # Errors
@@ -107,6 +120,7 @@ impl RedisClusterConfig {
         let mut config = Self::new(url.hosts());
         config.server = config.server.reached_by(url)?.with_options_of(url)?;
         config.pausing.take_from(url)?;
+        config.pin = url.take("pin")?;
         config.is_sharded = match url.take("inbox")?.as_deref() {
             None => config.is_sharded,
             Some("broadcast") => false,
@@ -136,6 +150,7 @@ impl RedisClusterConfig {
         }
         self.pausing.checked(&self.server)?;
         self.endpoints()?;
+        self.keys()?;
         self.of_servers().checked_options()
     }
 
@@ -147,6 +162,15 @@ impl RedisClusterConfig {
 
     pub(crate) fn failover(&self) -> Failover {
         self.pausing.failover(None)
+    }
+
+    /// How names become keys.
+    pub(crate) fn keys(&self) -> Result<Keys> {
+        let keys = self.server.keys()?;
+        match &self.pin {
+            None => Ok(keys),
+            Some(tag) => keys.in_slot_of(tag),
+        }
     }
 
     /// How its servers are reached.
@@ -167,7 +191,8 @@ impl RedisClusterConfig {
 
     /// The same, with the prefix.
     pub(crate) fn namespace(&self) -> String {
-        format!("{}/{}", self.place(), self.server.prefix)
+        let pin = self.pin.as_ref().map(|tag| format!(":{{{tag}}}")).unwrap_or_default();
+        format!("{}/{}{pin}", self.place(), self.server.prefix)
     }
 
     fn endpoints(&self) -> Result<Vec<Endpoint>> {

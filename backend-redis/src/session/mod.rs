@@ -162,7 +162,10 @@ impl Session {
         let closed = CancellationToken::new();
         // A caller that cancels `open` ends the started tasks.
         let open = closed.clone().drop_guard();
-        let keys = config.keys()?;
+        let keys = match servers {
+            Servers::Cluster(cluster) => cluster.keys()?,
+            Servers::One | Servers::Watched(_) => config.keys()?,
+        };
         let whereabouts = match servers {
             Servers::Watched(sentinels) => sentinels.whereabouts(&env, closed.clone())?,
             Servers::One | Servers::Cluster(_) => config.whereabouts(env.timing().op_timeout)?,

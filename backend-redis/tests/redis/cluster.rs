@@ -146,6 +146,25 @@ async fn names_lie_on_every_server() {
     // Some names share a slot.
     assert!((NAMES * 9 / 10..=NAMES).contains(&calls), "{calls}");
 
+    // A pinned prefix has one slot: its names are renewed and shown together.
+    let store = of(&cluster).pin("all").open(env(LONG)).await.unwrap();
+    let mut leases = Vec::new();
+    for number in 0..200 {
+        let name = LockName::new(format!("m{number}")).unwrap();
+        let request = AcquireRequest::new(name, env(LONG).owner_id(), LONG);
+        leases.push(store.try_acquire(&request).await.unwrap().granted().unwrap().lease.id);
+    }
+    for node in 0..3 {
+        cluster.server(node).command(&["CONFIG", "RESETSTAT"]).await.unwrap();
+    }
+    assert!(store.renew(&leases).await.iter().all(|renewal| matches!(renewal, Renewal::Until(_))));
+    assert_eq!(store.list("").await.unwrap().len(), 200);
+    let (one, mut others) = (owner(&cluster, "{all}").await, 0);
+    for node in (0..3).filter(|node| *node != one) {
+        others += scripts_run(cluster.server(node)).await;
+    }
+    assert_eq!((scripts_run(cluster.server(one)).await, others), (6, 0));
+
     let ledger = of(&cluster).open(env(LONG).without_token_base()).await.unwrap().ledger().unwrap();
     assert!(matches!(ledger.write(None, b"1 old old").await.unwrap(), Written::Done(_)));
     assert_eq!(ledger.read().await.unwrap().unwrap().value, b"1 old old");
@@ -212,6 +231,7 @@ async fn names_lie_on_every_server() {
         "redis+cluster://",
         "redis+cluster://h:0",
         "redis+cluster://h?inbox=none",
+        "redis+cluster://h?pin={a}",
         "redis+cluster://h?inbox=sharded&format=string",
     ] {
         let refused = url.parse::<StoreUrl>().and_then(|mut url| RedisClusterConfig::from_url(&mut url));
