@@ -4,8 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
 use futures_util::stream::BoxStream;
-use tokio::sync::OnceCell;
+use parking_lot::Mutex;
 
 use crate::api::lead::Candidate;
 use crate::api::lock::Lock;
@@ -31,9 +33,12 @@ use crate::words::token::FencingToken;
 #[derive(Clone)]
 pub struct LockManager {
     core: Arc<Core>,
-    shutdown: Arc<OnceCell<()>>,
+    /// Begun by the first call. Every caller polls it: a caller that is not polled delays no other.
+    shutdown: Arc<Mutex<Option<Shutdown>>>,
     watched: Arc<Watched>,
 }
+
+type Shutdown = Shared<BoxFuture<'static, Result<()>>>;
 
 impl LockManager {
     pub(crate) fn new(core: Arc<Core>) -> Self {
@@ -240,7 +245,8 @@ impl LockManager {
     ///
     /// New and waiting acquisitions fail with [`ErrorKind::Closed`](crate::ErrorKind::Closed). Guards are lost
     /// ([`LostReason::Shutdown`](crate::LostReason::Shutdown)) and released. This waits at most one ttl for
-    /// pending releases, and for as long as a [`hold_at_least`](Lock::hold_at_least) takes. Later calls wait for the first.
+    /// pending releases, and for as long as a [`hold_at_least`](Lock::hold_at_least) takes. Later calls wait for the first;
+    /// a call after an error tries again.
     ///
     /// # Errors
     ///
@@ -250,7 +256,13 @@ impl LockManager {
     ///
     /// The shutdown continues; call it again to wait for its end.
     pub async fn shutdown(&self) -> Result<()> {
-        self.shutdown.get_or_try_init(|| shutdown(&self.core)).await.copied()
+        let shutdown = {
+            let mut present = self.shutdown.lock();
+            let begun = present.take().filter(|begun| !matches!(begun.peek(), Some(Err(_))));
+            let begin = || shutdown(Arc::clone(&self.core)).boxed().shared();
+            present.insert(begun.unwrap_or_else(begin)).clone()
+        };
+        shutdown.await
     }
 
     /// As [`shutdown`](Self::shutdown), without waiting for a [`hold_at_least`](Lock::hold_at_least); a shutdown that waits

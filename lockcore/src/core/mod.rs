@@ -58,9 +58,9 @@ pub(crate) fn start(context: Context) -> Arc<Core> {
 
 /// Ends everything in order, and the session at last. Releases that are put off are waited for, or else the session is left to
 /// its lease.
-pub(crate) async fn shutdown(core: &Arc<Core>) -> Result<()> {
+pub(crate) async fn shutdown(core: Arc<Core>) -> Result<()> {
     let context = &core.context;
-    end(core, LostReason::Shutdown);
+    end(&core, LostReason::Shutdown);
     core.put_off.close();
     let left = tokio::select! {
         biased;
