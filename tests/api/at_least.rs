@@ -1,6 +1,6 @@
 //! A name that stays held after its guard is done, for as long as `hold_at_least` says.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -8,7 +8,8 @@ use leasehold::clock::{Clock, TokioClock};
 use leasehold::memory::MemoryConfig;
 use leasehold::{ErrorKind, Lock, LockManager, LostReason, Revocation, Revoke, all};
 use leasehold_conformance::Network;
-use testbed::{Beside, pass};
+use testbed::{Beside, pass, within};
+use tokio::runtime::Runtime;
 
 const TTL: Duration = Duration::from_secs(15);
 const AT_LEAST: Duration = Duration::from_secs(60);
@@ -19,22 +20,21 @@ struct Scene {
     store: MemoryConfig,
     clock: TokioClock,
     host: LockManager,
+    /// For as long as any part of `host` lives.
+    parts: Weak<TokioClock>,
     other: Lock,
 }
 
 impl Scene {
     async fn new() -> Self {
         let (store, clock) = (MemoryConfig::private(), TokioClock::new());
-        let open = || async {
-            LockManager::builder(store.clone())
-                .ttl(TTL)
-                .clock(Arc::new(clock))
-                .build()
-                .await
-                .expect("memory opens")
+        let parts = Arc::new(clock);
+        let open = async |clock: &Arc<TokioClock>| {
+            let builder = LockManager::builder(store.clone()).ttl(TTL).clock(Arc::<TokioClock>::clone(clock));
+            builder.build().await.expect("memory opens")
         };
-        let (host, other) = (open().await, open().await.lock("job").expect("a name"));
-        Self { store, clock, host, other }
+        let (host, other) = (open(&parts).await, open(&Arc::new(clock)).await.lock("job").expect("a name"));
+        Self { store, clock, host, parts: Arc::downgrade(&parts), other }
     }
 
     fn job(&self) -> Lock {
@@ -103,27 +103,64 @@ async fn shutdown_waits_for_the_shortest_hold() {
     }
 }
 
-/// Without waiting, the name is left to its lease, also when a shutdown waits already.
+/// Without waiting, the name is left to its lease, also when a shutdown waits already, polled or not.
 #[tokio::test(start_paused = true)]
 async fn hasty_shutdown_leaves_the_name_to_its_lease() {
-    for waits in [false, true] {
-        let Scene { store, clock, host, other } = Scene::new().await;
+    for (waits, is_polled) in [(false, false), (true, false), (true, true)] {
+        let Scene { store, clock, host, parts, other } = Scene::new().await;
         host.lock("job").unwrap().hold_at_least(AT_LEAST).acquire().await.unwrap().release().await.unwrap();
         host.lock("else").unwrap().acquire().await.unwrap().release().await.unwrap();
-        let down = Beside::start({
-            let host = host.clone();
-            async move { if waits { host.shutdown().await } else { Ok(()) } }
-        });
+        let waiting = host.clone();
+        let mut down = Box::pin(async move { if waits { waiting.shutdown().await } else { Ok(()) } });
+        assert_eq!((&mut down).now_or_never().is_none(), waits);
+        let (polled, unpolled) =
+            if is_polled { (Some(Beside::start(down)), None) } else { (None, Some(down)) };
         pass(MOMENT).await;
         let began = clock.now();
-        host.shutdown_now().await.unwrap();
-        down.await.unwrap();
+        within(MOMENT, "the shutdown", host.shutdown_now()).await.unwrap();
+        if let Some(polled) = polled {
+            polled.await.unwrap();
+        }
         assert_eq!(clock.now(), began);
-        drop(host);
-        let scene =
-            Scene { host: LockManager::builder(store.clone()).build().await.unwrap(), store, clock, other };
+        let scene = Scene { store, clock, host, parts, other };
         let free_after = scene.free_after().await;
         assert!(TTL / 2 < free_after && free_after <= TTL, "{free_after:?}");
+        let Scene { host, parts, .. } = scene;
+        drop((host, unpolled));
+        pass(2 * TTL).await;
+        assert_eq!(parts.strong_count(), 0);
+    }
+
+    let (Scene { store, clock, .. }, network) = (Scene::new().await, Network::new(Duration::ZERO));
+    let far = LockManager::builder(network.wrap()(Box::new(store))).ttl(TTL);
+    let far = far.clock(Arc::new(clock)).build().await.unwrap();
+    far.lock("job").unwrap().hold_at_least(AT_LEAST).acquire().await.unwrap().release().await.unwrap();
+    let _else = far.lock("else").unwrap().acquire().await.unwrap();
+    network.cut();
+    let unconfirmed = far.shutdown_now().await.unwrap_err();
+    assert_eq!(*unconfirmed.kind(), ErrorKind::Unavailable);
+}
+
+/// Nothing is left behind once the runtime has ended (core-1), after a shutdown that was given up or did not wait, either.
+#[test]
+fn shortest_hold_ends_with_its_runtime() {
+    for hasty in [false, true] {
+        let runtime = Runtime::new().unwrap();
+        let Scene { store, host, parts, other, .. } = runtime.block_on(async {
+            let scene = Scene::new().await;
+            scene.job().acquire().await.unwrap().release().await.unwrap();
+            if hasty {
+                scene.host.shutdown_now().await.unwrap();
+            } else {
+                assert!(scene.host.shutdown().now_or_never().is_none());
+            }
+            scene
+        });
+        assert!(!store.store().is_empty());
+        drop(runtime);
+        assert!(store.store().is_empty());
+        drop((host, other));
+        assert_eq!(parts.strong_count(), 0);
     }
 }
 

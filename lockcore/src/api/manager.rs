@@ -268,8 +268,8 @@ impl LockManager {
     /// As [`shutdown`](Self::shutdown), without waiting for a [`hold_at_least`](Lock::hold_at_least); a shutdown that waits
     /// for one goes on.
     ///
-    /// Such a name stays held until its lease ends, a ttl after its last renewal. The session stays open for that; on ZooKeeper
-    /// and with files until the process ends.
+    /// Such a name stays held until its lease ends, a ttl after its last renewal, or with the runtime. Then the session ends, in
+    /// the background.
     ///
     /// # Errors
     ///

@@ -56,27 +56,32 @@ pub(crate) fn start(context: Context) -> Arc<Core> {
     core
 }
 
-/// Ends everything in order, and the session at last. Releases that are put off are waited for, or else the session is left to
-/// its lease.
+/// Ends everything in order, and the session at last. Releases that are put off are waited for, or else left to their leases,
+/// and the session with them.
 pub(crate) async fn shutdown(core: Arc<Core>) -> Result<()> {
     let context = &core.context;
     end(&core, LostReason::Shutdown);
     core.put_off.close();
-    let left = tokio::select! {
+    let leaves = tokio::select! {
         biased;
         () = core.put_off.wait() => false,
         () = context.hurries.cancelled() => true,
-        () = context.env.gone() => false,
+        () = context.env.gone() => {
+            end(&core, LostReason::RuntimeGone);
+            false
+        }
     };
     context.close();
+    if leaves {
+        context.store_env.spawn(PutOff(Arc::clone(&core)).lapse());
+    }
     let timing = context.env.timing();
     let released = context.env.drained(timing.ttl).await;
-    if left {
-        // Closing it would end its entries, too. What is put off keeps it open.
-        return Ok(());
-    }
-    context.close_session().await.map_err(|error| context.placed(error))?;
-    let ended = context.store_env.drained(timing.op_timeout).await;
+    // The session's end would end what is put off, too.
+    let ended = leaves || {
+        context.close_session().await.map_err(|error| context.placed(error))?;
+        context.store_env.drained(timing.op_timeout).await
+    };
     let late = match (released, ended) {
         (true, true) => return Ok(()),
         (true, false) => "timed out while ending the store's session",
@@ -84,6 +89,33 @@ pub(crate) async fn shutdown(core: Arc<Core>) -> Result<()> {
     };
     let message = format!("{late}; the locks end with their leases");
     Err(context.placed(Error::new(ErrorKind::Unavailable, Effect::Unknown, message)))
+}
+
+/// The ownerships whose release is put off, after a shutdown that does not wait for them. They keep the manager alive, and end
+/// when this is dropped, with the runtime at the latest (core-1).
+struct PutOff(Arc<Core>);
+
+impl PutOff {
+    /// Lets their leases end, which are not renewed any more, and then ends the session.
+    async fn lapse(self) {
+        let core = Arc::clone(&self.0);
+        let Core { context, leases, .. } = &*core;
+        let longest = leases.ownerships().iter().map(|ownership| ownership.grant.lease.ttl).max();
+        context.env.sleep(longest.unwrap_or_default()).await;
+        drop(self);
+        context.env.drained(context.env.timing().ttl).await;
+        if let Err(error) = context.close_session().await {
+            tracing::warn!(error = ?format!("{error:#}"), "session not closed; it ends with its lease");
+        }
+    }
+}
+
+impl Drop for PutOff {
+    fn drop(&mut self) {
+        for ownership in self.0.leases.ownerships() {
+            self.0.end(&ownership, LostReason::Shutdown);
+        }
+    }
 }
 
 /// Refuses new acquisitions and waiters as closed from here on, and ends every hold.
@@ -122,7 +154,7 @@ impl Watcher {
 impl Drop for Watcher {
     /// No runtime, no renewals: everything ends now rather than unnoticed later (core-1).
     fn drop(&mut self) {
-        if let Some(core) = self.core.upgrade().filter(|core| !core.context.is_closed()) {
+        if let Some(core) = self.core.upgrade().filter(|core| !core.context.closing.is_cancelled()) {
             end(&core, LostReason::RuntimeGone);
             core.context.close();
         }
@@ -180,14 +212,14 @@ fn revocation_requested(core: &Arc<Core>, name: &LockName, counter: u64, within:
     let now = core.context.env.now();
     let until = now + within;
     let note = |early: &mut Early| early.ends_at = early.ends_at.into_iter().chain([until]).min();
-    let ownership = held(core, name, counter, note);
-    if let Some(ownership) = ownership.as_ref().filter(|ownership| ownership.is_put_off()) {
-        // There is no work that needs the grace period.
-        core.end(ownership, LostReason::Revoked);
-    }
-    if let Some(ownership) = ownership.filter(|ownership| ownership.request_revocation(until)) {
+    let Some(ownership) = held(core, name, counter, note) else { return };
+    if ownership.request_revocation(until) {
         tracing::info!(lock = %name, grant = counter, grace = ?within, "revocation requested");
         core.leases.end_at(&ownership, now);
+    } else if ownership.is_put_off() {
+        // RACE: read after the request was refused: a release puts nothing off that is to be revoked. There is no work
+        // that needs the grace period.
+        core.end(&ownership, LostReason::Revoked);
     }
 }
 
