@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 
-use super::Home;
+use super::{Home, refuse_inside};
 use crate::clock::Deadline;
 use crate::{Change, FencingToken, GuardState, LockName, LockOptions, Mode, Result};
 
@@ -187,8 +187,10 @@ impl LockGuard {
 
     /// Returns the changes of this guard: the present state, and each new one, for which the iterator waits. It ends after
     /// the last state. For a thread beside the work.
+    ///
+    /// The only error is [`ErrorKind::Misuse`](crate::ErrorKind::Misuse), once, inside a tokio runtime.
     pub fn changes(&self) -> GuardChanges {
-        GuardChanges { changes: self.guard.changes(), home: Arc::clone(&self.home) }
+        GuardChanges { changes: Some(self.guard.changes()), home: Arc::clone(&self.home) }
     }
 
     /// Renews the lease now, in addition to the manager's thread.
@@ -221,15 +223,19 @@ impl fmt::Debug for LockGuard {
 #[derive(Debug)]
 #[must_use = "an iterator does nothing until it is asked"]
 pub struct GuardChanges {
-    changes: crate::Changes,
+    /// Nothing after the refusal to block.
+    changes: Option<crate::Changes>,
     home: Arc<Home>,
 }
 
 impl Iterator for GuardChanges {
-    type Item = Change;
+    type Item = Result<Change>;
 
-    /// Inside a tokio runtime it has ended: it must not wait there.
-    fn next(&mut self) -> Option<Change> {
-        self.home.wait(async { Ok(self.changes.next().await) }).ok()?
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Err(inside) = refuse_inside() {
+            return self.changes.take().map(|_| Err(inside));
+        }
+        let changes = self.changes.as_mut()?;
+        self.home.wait(async { Ok(changes.next().await) }).transpose()
     }
 }

@@ -5,7 +5,8 @@
 //! the crate's root.
 //!
 //! A call inside a tokio runtime is refused as [`ErrorKind::Misuse`]: it would stop the tasks of that runtime. Use
-//! [`leasehold::LockManager`](crate::LockManager) there.
+//! [`leasehold::LockManager`](crate::LockManager) there. The threads of tokio's `spawn_blocking` are inside, too: use
+//! `std::thread` for blocking calls.
 //!
 //! # Examples
 //!
@@ -37,13 +38,14 @@ pub use all::{All, AllGuard, all};
 pub use lock::{GuardChanges, Lock, LockGuard};
 pub use manager::{LockManager, States};
 
-use crate::{Error, ErrorKind, Result};
+use crate::{Effect, Error, ErrorKind, Result};
 
 /// Opens the store that `url` names; see [`leasehold::connect`](crate::connect).
 ///
 /// # Errors
 ///
-/// As [`leasehold::connect`](crate::connect); [`ErrorKind::Misuse`] inside a tokio runtime.
+/// As [`leasehold::connect`](crate::connect); [`ErrorKind::Misuse`] inside a tokio runtime; [`ErrorKind::Unavailable`] if no
+/// thread can be started.
 pub fn connect(url: &str) -> Result<LockManager> {
     LockManager::open(crate::registry().configure(url)?)
 }
@@ -62,7 +64,8 @@ impl Home {
         let (opened, answer) = mpsc::channel();
         let (stop, stopped) = oneshot::channel();
         let no_thread = |error| {
-            Error::not_applied(ErrorKind::Misuse, "cannot start a thread for the locks").with_source(error)
+            Error::not_applied(ErrorKind::Unavailable, "cannot start a thread for the locks")
+                .with_source(error)
         };
         let run = move || {
             let runtime = match Builder::new_current_thread().enable_all().build() {
@@ -83,7 +86,8 @@ impl Home {
             });
         };
         thread::Builder::new().name("leasehold".to_owned()).spawn(run).map_err(no_thread)?;
-        let gone = |_| Error::not_applied(ErrorKind::Misuse, "the thread of the locks has panicked");
+        let gone =
+            |_| Error::new(ErrorKind::Protocol, Effect::Unknown, "the thread of the locks has panicked");
         let (locks, runtime) = answer.recv().map_err(gone)??;
         Ok((locks, Arc::new(Self { runtime, _stop: stop })))
     }
@@ -106,8 +110,8 @@ fn refuse_inside() -> Result<()> {
         Err(_outside) => Ok(()),
         Ok(_inside) => Err(Error::not_applied(
             ErrorKind::Misuse,
-            "cannot block inside a tokio runtime: use `leasehold::LockManager` and `.await` there, or call \
-             `leasehold::blocking` from a thread of its own",
+            "cannot block inside a tokio runtime, nor in its `spawn_blocking`: use `leasehold::LockManager` and \
+             `.await` there, or call `leasehold::blocking` from a thread of `std::thread`",
         )),
     }
 }

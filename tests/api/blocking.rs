@@ -65,7 +65,7 @@ fn waits_and_holds_end_as_those_of_the_async_api() {
     assert_eq!(contenders(&one), 0);
     guard.renew().unwrap();
     thread::scope(|scope| {
-        let changes = scope.spawn(|| guard.changes().collect::<Vec<_>>());
+        let changes = scope.spawn(|| guard.changes().collect::<leasehold::Result<Vec<_>>>().unwrap());
         let next = scope.spawn(|| rival.acquire());
         while contenders(&one) == 0 {}
         assert_eq!(other.revoke("a", Revoke::AT_ONCE).unwrap(), Revocation::Released);
@@ -124,11 +124,15 @@ async fn blocking_inside_a_runtime_is_refused_by_name() {
         let [one, other] = two();
         let guard = one.lock("a").unwrap().acquire().unwrap();
         let states = one.watch("a").unwrap();
-        (one, other, guard, states)
+        let changes = guard.changes();
+        (one, other, guard, states, changes)
     });
-    let (one, other, guard, mut states) = opened.join().unwrap();
+    let (one, other, guard, mut states, mut changes) = opened.join().unwrap();
     guard.ensure_held().unwrap();
+    let lock = one.lock("b").unwrap();
     let refusals = [
+        tokio::task::spawn_blocking(move || lock.acquire().map(drop)).await.unwrap(),
+        changes.next().unwrap().map(drop),
         connect("memory://").map(drop),
         one.lock("a").and_then(|lock| lock.acquire()).map(drop),
         one.inspect("a").map(drop),
@@ -139,11 +143,12 @@ async fn blocking_inside_a_runtime_is_refused_by_name() {
     for refused in refusals {
         let refused = refused.unwrap_err();
         assert_eq!(*refused.kind(), ErrorKind::Misuse);
-        assert!(refused.to_string().contains("leasehold::LockManager"), "{refused}");
+        let text = refused.to_string();
+        assert!(text.contains("leasehold::LockManager") && text.contains("std::thread"), "{text}");
     }
-    assert!(states.next().is_none());
+    assert!(states.next().is_none() && changes.next().is_none());
     // The refused release was made in the background, and the last handle ends the session.
-    drop((one, states));
+    drop((one, states, changes));
     let free =
         thread::spawn(move || other.lock("a").unwrap().wait(Duration::from_secs(5)).acquire().map(drop));
     free.join().unwrap().unwrap();
