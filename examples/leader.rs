@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 const LEADER: &str = "billing/leader";
 
-/// Campaigns until the manager is shut down: through losses, and while the store is away.
+/// Campaigns until the manager is shut down: through losses, and while the store is unavailable.
 pub(crate) async fn stand(locks: LockManager, address: &'static str) -> Result<()> {
     let candidate = locks.lead(LEADER)?.metadata(address);
     // Dropped at its next await when leadership is lost; each term calls it again.
@@ -30,7 +30,7 @@ async fn follow(locks: LockManager) -> Result<()> {
     while let Some(state) = leaders.next().await {
         match state?.holder().and_then(|leader| leader.metadata.as_deref()) {
             Some(address) => println!("client: requests go to {address}"),
-            None => println!("client: nobody leads"),
+            None => println!("client: no leader"),
         }
     }
     Ok(())

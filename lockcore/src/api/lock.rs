@@ -280,7 +280,8 @@ impl Lock {
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire); [`ErrorKind::Lost`](crate::ErrorKind::Lost) if the lock was lost meanwhile. The work
-    /// is dropped at its next await point, also after a suspend of the host.
+    /// is dropped at its next await point, also after a suspend of the host. Another client may hold the lock by then: after
+    /// a shutdown, a revocation and a `max_hold` the lock is released without waiting for the work.
     ///
     /// # Cancel safety
     ///

@@ -11,7 +11,7 @@
 //! - **ownership-4** Independent of its lease, it is not held beyond the deadline of a requested revocation, which never moves
 //!   to a later time, nor beyond its guard's `max_hold`. (A guard with one shares it with no other.)
 //! - **ownership-5** No watcher is woken with `status` locked: a waker may call in here.
-//! - **ownership-6** An ownership whose release is put off has ended for its guard, and for nobody else: it is held at the store
+//! - **ownership-6** An ownership whose release is put off has ended for its guard only: it is held at the store
 //!   and in its queue until it ends once more, at its time or with its lease (ownership-2 holds of that end).
 //!
 //! Checked by the tests below and the conformance cases of `g2`.
