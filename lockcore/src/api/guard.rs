@@ -161,6 +161,9 @@ impl LockGuard {
 
     /// Releases the lock, to the next local waiter or to the store, and returns whether it is confirmed.
     ///
+    /// Before a [`hold_at_least`](crate::Lock::hold_at_least) has passed, `Ok` confirms nothing yet: the name stays held, and
+    /// is released at the store later, in the background.
+    ///
     /// # Errors
     ///
     /// - [`ErrorKind::Lost`](crate::ErrorKind::Lost): the lock was lost before.
