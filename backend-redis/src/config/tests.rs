@@ -1,6 +1,6 @@
 use super::*;
-use redis::ConnectionAddr;
 use leasehold_core::ErrorKind;
+use redis::ConnectionAddr;
 
 fn config(url: &str) -> Result<RedisConfig> {
     RedisConfig::from_url(&mut url.parse()?)
