@@ -236,7 +236,8 @@ impl RedisConfig {
     }
 
     /// Whether the address is a proxy's, which hides the servers of a cluster and refuses a call with keys of several slots. Each
-    /// renewal is a call of its own then. Default false; not with a [`format`](Self::format).
+    /// renewal is a call of its own then. Default false; not with a [`format`](Self::format), nor with
+    /// [`wait_replicas`](Self::wait_replicas) or [`wait_aof`](Self::wait_aof): a proxy may send `WAIT` to another server.
     pub fn slots(mut self, slots: bool) -> Self {
         self.slots = slots;
         self
@@ -374,6 +375,10 @@ impl RedisConfig {
             (
                 self.slots && self.format.is_some(),
                 "cannot use a format with `slots`: keys of other libraries lie in other slots",
+            ),
+            (
+                self.slots && self.copies() != Copies::NONE,
+                "cannot use `wait_replicas` or `wait_aof` with `slots`: a proxy may ask another server than the lock's",
             ),
         ];
         if let Some((_, rule)) = wrong.into_iter().find(|(is_so, _)| *is_so) {

@@ -67,6 +67,8 @@ fn impossible_option_is_refused() {
         "redis://h?wait_aof=2",
         "redis://h?slots=1",
         "redis://h?slots=true&format=string",
+        "redis://h?slots=true&wait_replicas=1",
+        "redis://h?slots=true&wait_aof=1",
         "redis://h?pause_after_restart=soon",
         "redis://h?pause_after_restart=25h",
         "redis://h?pause_after_restart=0.0001",
