@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::Link;
-use super::wire::Refusals;
+use super::wire::{MOST_PLACES, Refusals};
 use crate::error;
 use crate::scripts::{Call, millis, number, parts};
 
@@ -202,9 +202,10 @@ pub(crate) fn too_few_copies(error: &Error) -> bool {
     std::error::Error::source(error).is_some_and(|source| source.to_string() == TOO_FEW)
 }
 
-/// How many requests go out together at most: one for each hundred entries that are renewed, one for each
-/// that is granted.
-const BURST: usize = 100;
+/// How many requests go out together at most, with one more that waits: a connection has no more in flight. The next burst
+/// waits for the disk again, for up to a second, so all renewals of a session should be in one. Where a call may touch one slot
+/// only, each entry is a request.
+const BURST: usize = MOST_PLACES - 1;
 
 #[cfg(test)]
 mod tests {

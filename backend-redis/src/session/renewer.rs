@@ -28,8 +28,9 @@ impl Session {
         let mut renewals: Vec<_> = leases.iter().map(|_| Renewal::Gone(LostReason::Gone)).collect();
         let batches = self.batches(&mut known);
         // Few requests are packed at a time, however many the entries are. With slots a request has few entries, and one to a
-        // server that is away must not delay the others.
-        let at_once = if self.is_slotted { batches.len().max(1) } else { AT_ONCE };
+        // server that is away must not delay the others. Requests that wait for a disk do so together.
+        let is_bounded = !self.is_slotted && self.fleet.copies() == Copies::NONE;
+        let at_once = if is_bounded { AT_ONCE } else { batches.len().max(1) };
         let batches: Vec<_> = batches
             .into_iter()
             .map(|batch| async move {
@@ -158,5 +159,5 @@ fn renewal(verdict: Verdict) -> Renewal {
 /// How many entries one request refreshes: enough that requests are few, and few enough that the
 /// server does nothing else for less than a millisecond.
 const BATCH: usize = 100;
-/// So many of them are in flight.
+/// So many of them are in flight, if no copies are waited for.
 const AT_ONCE: usize = 8;

@@ -35,6 +35,7 @@ use parking_lot::Mutex;
 use redis::{RedisError, Value};
 use tokio::sync::Notify;
 
+pub(super) use self::places::MOST_PLACES;
 use self::places::{Moved, Outcome, PackedRequest, Places, Polled, Refused, Unasked};
 use self::stream::Io;
 use super::client::Stream;

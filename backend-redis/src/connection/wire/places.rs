@@ -353,7 +353,7 @@ impl<W: Clone, A> Places<W, A> {
 }
 
 /// More are not in flight at a time.
-const MOST_PLACES: usize = 4096;
+pub(in crate::connection) const MOST_PLACES: usize = 4096;
 /// No more are kept when nothing is in flight.
 const KEPT_PLACES: usize = 128;
 /// More bytes do not wait to be sent.
