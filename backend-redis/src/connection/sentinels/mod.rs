@@ -154,7 +154,7 @@ impl Sentinels {
                     let other =
                         |entry| Some((self.address_of(entry)?, text(field(entry, "runid")?)?.to_owned()));
                     let others = parts(&others).iter().filter_map(other).collect();
-                    self.roster.lock().learn(sentinel, Acquaintance { id: id.clone(), others });
+                    self.roster.lock().learn(sentinel, epoch, Acquaintance { id: id.clone(), others });
                 }
                 Ok(Report::Primary(primary, epoch, id))
             }
