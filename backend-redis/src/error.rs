@@ -153,8 +153,13 @@ fn is_refused_by_tls(_error: &RedisError) -> bool {
 
 /// The text of the server or the system, without the client's names for it, which are for its debugging.
 fn said(error: &RedisError) -> String {
-    // A server names the script and its line; the message names the request.
-    let detail = error.detail().map(|detail| detail.split(" script: ").next().unwrap_or(detail));
+    // A server names the script and its line; the message names the request. The arguments of a command that it does not know
+    // may be a password or a token.
+    let ends = [" script: ", ", with args"];
+    let detail = error.detail().map(|detail| {
+        let end = ends.iter().filter_map(|end| detail.find(end)).min().unwrap_or(detail.len());
+        &detail[..end]
+    });
     match (error.code(), detail) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         (Some(word), None) | (None, Some(word)) => word.to_owned(),
@@ -374,6 +379,16 @@ mod tests {
             (
                 from_server("OOM command not allowed. script: 7cab6639, on @user_script:233."),
                 "the server is at its memory limit (maxmemory): OOM command not allowed.",
+            ),
+            // The arguments may be secrets.
+            (
+                from_server("ERR unknown command 'AUTH', with args beginning with: 'user' 'TOKEN' "),
+                "the server returned an unknown error: ERR unknown command 'AUTH'; the store may have carried it \
+                 out",
+            ),
+            (
+                from_server("ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'u' 'TOKEN' "),
+                "the server does not speak RESP3: Redis 7.0 or later is needed: ERR unknown command 'HELLO'",
             ),
         ];
         for (error, words) in table {

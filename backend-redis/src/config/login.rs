@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use leasehold_core::backend::Credentials;
-use leasehold_core::{Effect, Result};
+use leasehold_core::{Effect, Error, ErrorKind, Result};
 
 /// Where credentials come from. Two are equal if one is a clone of the other.
 #[derive(Clone)]
@@ -25,9 +25,14 @@ impl Login {
     ///
     /// # Errors
     ///
-    /// As the program's function; not applied, as nothing was sent.
+    /// As the program's function; not applied, as nothing was sent. `Unavailable` if the credentials have ended.
     pub(crate) async fn ask(&self) -> Result<Credentials> {
-        (self.0)().await.map_err(|error| error.with_effect(Effect::NotApplied))
+        let credentials = (self.0)().await.map_err(|error| error.with_effect(Effect::NotApplied))?;
+        if credentials.valid_for.is_some_and(|span| span.is_zero()) {
+            let message = "the credentials have ended: `valid_for` is zero";
+            return Err(Error::not_applied(ErrorKind::Unavailable, message));
+        }
+        Ok(credentials)
     }
 }
 
@@ -44,3 +49,19 @@ impl PartialEq for Login {
 }
 
 impl Eq for Login {}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// They would be asked for again at once, for ever.
+    #[tokio::test]
+    async fn credentials_that_have_ended_are_refused() {
+        let of = |span| Login::new(move || async move { Ok(Credentials::new("u", "p").valid_for(span)) });
+        assert!(of(Duration::from_secs(1)).ask().await.is_ok());
+        let refused = of(Duration::ZERO).ask().await.unwrap_err();
+        assert_eq!((refused.kind(), refused.effect()), (&ErrorKind::Unavailable, Effect::NotApplied));
+    }
+}

@@ -174,15 +174,25 @@ impl RedisConfig {
     /// its sockets. A connection that the server ends with its token all the same is made again, which costs neither a hold nor
     /// a place. An answer that takes longer than an attempt to connect is dropped.
     ///
+    /// Credentials that are valid for no time at all are refused: `Unavailable`.
+    ///
     /// ```
+    /// use std::fs;
     /// use std::time::Duration;
     ///
     /// use leasehold_core::backend::Credentials;
+    /// use leasehold_core::{Error, ErrorKind};
     /// use leasehold_redis::RedisConfig;
     ///
     /// let config = RedisConfig::new("redis.example.org", 6379).credentials_from(|| async {
-    ///     let token = std::fs::read_to_string("/run/token").unwrap_or_default();
-    ///     Ok(Credentials::new("billing", token).valid_for(Duration::from_secs(900)))
+    ///     let read = || Ok((fs::read_to_string("/run/token")?, fs::metadata("/run/token")?.modified()?));
+    ///     let (token, written_at) = read().map_err(|error: std::io::Error| {
+    ///         Error::not_applied(ErrorKind::Unavailable, "cannot read /run/token").with_source(error)
+    ///     })?;
+    ///     // A token ends 15 minutes after it was written.
+    ///     let age = written_at.elapsed().unwrap_or_default();
+    ///     let left = Duration::from_secs(900).saturating_sub(age);
+    ///     Ok(Credentials::new("billing", token.trim_end()).valid_for(left))
     /// });
     /// ```
     pub fn credentials_from<F>(mut self, ask: impl Fn() -> F + Send + Sync + 'static) -> Self
