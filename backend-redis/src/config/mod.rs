@@ -239,7 +239,8 @@ impl RedisConfig {
     ///
     /// It needs Redis 7.2 or later, or Valkey, with `appendonly yes`; opening fails as
     /// [`Unsupported`](leasehold_core::ErrorKind::Unsupported) otherwise. Then a server that was killed, or has lost its power, and
-    /// comes up with its data has forgotten no lock. With `appendfsync everysec` a grant takes up to a second.
+    /// comes up with its data has forgotten no lock. With `appendfsync everysec` a grant takes up to a second: `op_timeout` is at
+    /// least 3 s, and the ttl at least 9 s.
     pub fn wait_aof(mut self, wait: bool) -> Self {
         self.wait_aof = wait;
         self

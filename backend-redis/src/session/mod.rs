@@ -158,6 +158,7 @@ impl Session {
     ) -> Result<Opened<Self>> {
         let (pause, failover) = (config.pause, servers.failover());
         outlives(pause, failover.as_ref(), env.timing().ttl)?;
+        can_wait(config.copies(), env.timing().op_timeout)?;
         let asked = |keys: &Keys| pause.map(|option| Pause::Server(ServerPause::new(keys, option)));
         let closed = CancellationToken::new();
         // A caller that cancels `open` ends the started tasks.
@@ -347,6 +348,20 @@ fn outlives(pause: Option<PauseOption>, failover: Option<&Failover>, ttl: Durati
     }
 }
 
+/// Refuses an `op_timeout` within which a disk may not confirm a request. The ttl is three times as long at least.
+fn can_wait(copies: Copies, op_timeout: Duration) -> Result<()> {
+    if copies.disk && op_timeout < LEAST_FOR_DISK {
+        return Err(Error::invalid_option(format!(
+            "`op_timeout` {op_timeout:?} is too short for wait_aof=1: expected at least {LEAST_FOR_DISK:?}, and a ttl of at \
+             least three times that"
+        )));
+    }
+    Ok(())
+}
+
+/// A disk confirms after up to a second with `appendfsync everysec`, or two if it is slow.
+const LEAST_FOR_DISK: Duration = Duration::from_secs(3);
+
 impl Kept {
     /// Whether a request to enter it may still arrive.
     fn may_arrive(&self) -> bool {
@@ -355,5 +370,24 @@ impl Kept {
 
     fn lease(&self, deadline: Deadline) -> Lease {
         Lease::new(self.lease, LeaseScope::Entry, self.ttl, deadline)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::ErrorKind;
+
+    use super::*;
+
+    /// A request that the disk could not confirm in time would be lost at a healthy server.
+    #[test]
+    fn disk_needs_a_long_op_timeout() {
+        let disk = Copies { disk: true, ..Copies::NONE };
+        let short = Duration::from_secs(2);
+        can_wait(Copies::NONE, short).unwrap();
+        can_wait(disk, LEAST_FOR_DISK).unwrap();
+        let refused = can_wait(disk, short).unwrap_err();
+        assert_eq!(*refused.kind(), ErrorKind::InvalidOption);
+        assert!(["`op_timeout` 2s", "3s"].iter().all(|said| refused.to_string().contains(said)), "{refused}");
     }
 }

@@ -54,8 +54,10 @@ pub(crate) async fn user(server: &Server, rights: &[&str]) -> RedisConfig {
 
 /// Everything a program or an administrator can ask for, once.
 pub(crate) async fn everything(config: impl Fn() -> RedisConfig + Send + Sync) -> Result<()> {
-    // So long that a busy machine renews in time.
-    let open = async || LockManager::builder(config()).ttl(5 * TTL).connect_timeout(BOUND).build().await;
+    // So long that a busy machine renews in time, and that a disk may confirm a request.
+    let builder =
+        || LockManager::builder(config()).ttl(5 * TTL).op_timeout(3 * TTL / 2).connect_timeout(BOUND);
+    let open = async || builder().build().await;
     let (a, b, c) = (open().await?, open().await?, open().await?);
     let lock = |locks: &LockManager| locks.lock(NAME).unwrap().wait(BOUND);
     let guard = lock(&a).acquire().await?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use leasehold_core::{Effect, ErrorKind, FenceGate, LockGuard, LockManager, LostReason};
+use leasehold_core::{Builder, Effect, ErrorKind, FenceGate, LockGuard, LockManager, LostReason};
 use leasehold_redis::RedisConfig;
 use libtest_mimic::Trial;
 use testbed::redis::{Server, Settings};
@@ -189,9 +189,13 @@ async fn a_demoted_server_is_left_by_whoever_confirms() {
     eventually("it is left", async || !clients().await.lines().any(|client| client.starts_with(&id))).await;
 }
 
+fn on_disk(server: &Server) -> Builder {
+    LockManager::builder(direct(server).wait_aof(true)).ttl(LONG).op_timeout(3 * TTL / 2)
+}
+
 async fn server_without_waitaof_is_refused() {
     let server = start(Settings::new().append_only()).await;
-    let opened = LockManager::builder(direct(&server).wait_aof(true)).ttl(TTL).build().await;
+    let opened = on_disk(&server).build().await;
     let refused = opened.expect_err("it is refused");
     assert_eq!((refused.kind(), refused.effect()), (&ErrorKind::Unsupported, Effect::NotApplied));
     assert!(refused.to_string().contains("Redis 7.2"), "{refused}");
@@ -201,7 +205,7 @@ async fn server_without_waitaof_is_refused() {
 async fn killed_server_forgets_no_grant() {
     let everysec = Settings::new().set("appendonly", &["yes"]).set("appendfsync", &["everysec"]);
     let mut server = start(everysec.slow_disk().unwrap()).await;
-    let locks = open_for(direct(&server).wait_aof(true), LONG).await;
+    let locks = on_disk(&server).connect_timeout(BOUND).build().await.unwrap();
     eventually("the disk is busy", async || {
         ok(&server, &["SET", "written", "before"]).await;
         server.info("persistence").await.unwrap()["aof_pending_bio_fsync"].trim() == "1"
@@ -215,7 +219,7 @@ async fn killed_server_forgets_no_grant() {
     guard.release().await.unwrap();
 
     ok(&server, &["CONFIG", "SET", "appendonly", "no"]).await;
-    let opened = LockManager::builder(direct(&server).wait_aof(true)).ttl(TTL).build().await;
+    let opened = on_disk(&server).build().await;
     let refused = opened.expect_err("it is refused");
     assert_eq!((refused.kind(), refused.effect()), (&ErrorKind::Unsupported, Effect::NotApplied));
     assert!(refused.to_string().contains("appendonly yes"), "{refused}");
