@@ -43,6 +43,7 @@ async fn a_holder_serves_its_metrics() {
         "leasehold_held_locks 1\n",
         "leasehold_acquisitions_total{outcome=\"granted\"} 1\n",
         "leasehold_acquire_seconds_count 1\n",
+        "leasehold_losses_total{reason=\"expired\"} 0\n",
     ] {
         assert!(text.contains(shown), "{shown:?} is not in {text}");
     }

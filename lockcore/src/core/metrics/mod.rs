@@ -95,7 +95,9 @@ mod recorder {
     use crate::backend::env::Env;
     use crate::clock::Moment;
 
-    /// Describes each metric to the recorder. Call it once one is installed, if it shows that.
+    /// Describes each metric to the recorder, and creates the counters at 0. Call it once one is installed.
+    ///
+    /// A rate or an increase that Prometheus computes does not include the first value of a series.
     ///
     /// | name | kind | labels |
     /// |---|---|---|
@@ -120,7 +122,39 @@ mod recorder {
         describe_histogram!(HOLD, Unit::Seconds, "Time from a grant to its release or drop.");
         describe_gauge!(WAITING, "Acquisitions of this process that have not ended yet.");
         describe_gauge!(HELD, "Locks that this process holds at the store.");
+        for (name, label, values) in COUNTERS {
+            values.iter().for_each(|value| counter!(name, label => *value).increment(0));
+        }
+        counter!(DROPPED).increment(0);
     }
+
+    /// The counters with a label, and its values.
+    const COUNTERS: [(&str, &str, &[&str]); 4] = [
+        (
+            ACQUISITIONS,
+            "outcome",
+            &[
+                "granted",
+                "busy",
+                "timeout",
+                "cancelled",
+                "unavailable",
+                "denied",
+                "lost",
+                "closed",
+                "protocol",
+                "misuse",
+                "unsupported",
+            ],
+        ),
+        (RELEASES, "to", &["local", "store"]),
+        (
+            LOSSES,
+            "reason",
+            &["expired", "gone", "revoked", "session_lost", "shutdown", "runtime_gone", "max_hold"],
+        ),
+        (RENEWALS, "outcome", &["renewed", "gone", "unknown"]),
+    ];
 
     /// A span that is recorded at its end.
     pub(crate) struct Timer {

@@ -179,4 +179,7 @@ fn every_metric_is_described() {
     let sums = Sums::default();
     metrics::with_local_recorder(&sums, super::describe);
     assert_eq!(sums.get("described"), 9.0);
+    for at_zero in ["leasehold_losses_total expired", "leasehold_guards_dropped_total"] {
+        assert_eq!(sums.0.lock().get(at_zero), Some(&0.0), "{at_zero}");
+    }
 }
