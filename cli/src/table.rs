@@ -74,21 +74,33 @@ impl<const N: usize> Table<N> {
         self.rows.iter().flat_map(|row| self.line(row, &widths)).collect()
     }
 
-    /// The width of each column; of none for the last ones if there is no room for them.
+    /// The width of each column; of none for the last ones if there is no room for them. The first two always stay.
     fn widths(&self, width: Width) -> Vec<usize> {
         let widest =
             |column: usize| self.rows.iter().map(|row| row[column].width()).max().unwrap_or_default();
-        let mut widths: Vec<_> = (0..N).map(widest).collect();
-        let Width::Columns(room) = width else { return widths };
+        let full: Vec<_> = (0..N).map(widest).collect();
+        let Width::Columns(room) = width else { return full };
+        let mut count = N;
+        loop {
+            // From the full widths: the others get what a dropped column leaves.
+            let (widths, fits) = self.narrowed(full[..count].to_vec(), room);
+            if fits || count <= KEPT {
+                return widths;
+            }
+            count -= 1;
+        }
+    }
+
+    /// The widths for so much room, and whether that is enough.
+    fn narrowed(&self, mut widths: Vec<usize>, room: usize) -> (Vec<usize>, bool) {
         while widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1) > room {
             let gives = |column: &usize| self.columns[*column] != Column::Whole && widths[*column] > LEAST;
             match (0..widths.len()).filter(gives).max_by_key(|column| widths[*column]) {
                 Some(widest) => widths[widest] -= 1,
-                None if widths.len() > 1 => _ = widths.pop(),
-                None => break,
+                None => return (widths, false),
             }
         }
-        widths
+        (widths, true)
     }
 
     fn line(&self, row: &[String; N], widths: &[usize]) -> Vec<String> {
@@ -149,6 +161,8 @@ const UNKNOWN: usize = 80;
 const GAP: usize = 2;
 /// What is left of a column that gives way.
 const LEAST: usize = 10;
+/// So many columns are never dropped: a subject and its value.
+const KEPT: usize = 2;
 
 #[cfg(test)]
 mod tests {
@@ -181,6 +195,27 @@ mod tests {
         let narrow = table().lines(Width::Columns(60));
         assert!(narrow[1].starts_with("invoice/a") && narrow.last().is_some_and(|line| line.contains("漢…")));
         assert!(!table().lines(Width::Columns(40))[0].contains("METADATA"));
+    }
+
+    /// The columns that stay share what a dropped one leaves.
+    #[test]
+    fn dropped_column_leaves_its_room_to_the_others() {
+        let (name, holder) = ("invoices/a-name-that-goes-on-for-a-while", "some-host.example.org/4711");
+        let columns = [Column::Cut, Column::Cut, Column::Whole, Column::Whole, Column::Whole, Column::Cut];
+        let mut table =
+            Table::with_header(columns, ["NAME", "HOLDER", "TOKEN", "SINCE", "WAITING", "METADATA"]);
+        table.row([name, holder, TOKEN, "a long time ago", "1234567", &"why ".repeat(30)]);
+        let lines = table.lines(Width::Columns(80));
+        assert!(!lines[0].contains("METADATA") && lines[0].contains("WAITING"), "{lines:#?}");
+        assert_eq!(lines[1].width(), 80, "{lines:#?}");
+    }
+
+    /// A subject without its value says nothing.
+    #[test]
+    fn value_beside_a_subject_is_never_dropped() {
+        let mut table = Table::new([Column::Whole, Column::Wrapped]);
+        table.row(["a-subject-that-is-as-long-as-the-line", "one two"]);
+        assert!(table.lines(Width::Columns(40))[0].ends_with("  one two"));
     }
 
     /// Long texts go on below their own beginning.
