@@ -214,10 +214,7 @@ impl Place {
         if let Some(left) = patience.left() {
             builder = builder.connect_wait(left);
         }
-        let locks = tokio::select! {
-            opened = self.build(builder) => opened?,
-            signal = signals.next() => return Err(Failure::interrupted(signal.as_raw())),
-        };
+        let locks = self.build_until_a_signal(builder, signals).await?;
         let needed = terms.mode().needs();
         if let Err(refused) = locks.guarantees().require(needed) {
             close(&locks).await;
@@ -229,6 +226,26 @@ impl Place {
             return Err(refused.with_context("instead", instead).into());
         }
         Ok(locks)
+    }
+
+    /// Opens the store, unless a signal comes first.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves nothing behind at the store.
+    pub(crate) async fn open_until_a_signal(&self, signals: &mut Signals) -> Result<LockManager, Failure> {
+        self.build_until_a_signal(self.configure()?, signals).await
+    }
+
+    async fn build_until_a_signal(
+        &self,
+        builder: Builder,
+        signals: &mut Signals,
+    ) -> Result<LockManager, Failure> {
+        tokio::select! {
+            opened = self.build(builder) => opened,
+            signal = signals.next() => Err(Failure::interrupted(signal.as_raw())),
+        }
     }
 
     async fn build(&self, builder: Builder) -> Result<LockManager, Failure> {
@@ -250,6 +267,14 @@ fn named(url: &str, refusal: &str) -> Result<String, Failure> {
 pub(crate) async fn close(locks: &LockManager) {
     if let Err(error) = locks.shutdown().await {
         tracing::warn!(error = ?format!("{error:#}"), "session not closed cleanly");
+    }
+}
+
+/// Ends the session of a command that holds nothing, unless a signal comes first.
+pub(crate) async fn close_until_a_signal(locks: &LockManager, signals: &mut Signals) {
+    tokio::select! {
+        () = close(locks) => {}
+        _signal = signals.next() => {}
     }
 }
 

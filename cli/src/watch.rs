@@ -18,14 +18,14 @@ struct Unseen<'a> {
 }
 
 pub(crate) async fn watch(store: &Store, name: &str) -> Result<Exit, Failure> {
-    let signals = Signals::of_the_end()?;
-    let locks = Place::of(store)?.open().await?;
-    let told = tell(&locks, name, signals).await;
-    store::close(&locks).await;
+    let mut signals = Signals::of_the_end()?;
+    let locks = Place::of(store)?.open_until_a_signal(&mut signals).await?;
+    let told = tell(&locks, name, &mut signals).await;
+    store::close_until_a_signal(&locks, &mut signals).await;
     told
 }
 
-async fn tell(locks: &LockManager, name: &str, mut signals: Signals) -> Result<Exit, Failure> {
+async fn tell(locks: &LockManager, name: &str, signals: &mut Signals) -> Result<Exit, Failure> {
     let mut states = locks.watch(name)?;
     loop {
         let state = tokio::select! {

@@ -34,9 +34,9 @@ pub(crate) async fn top(store: &Store, arguments: &Top) -> Result<Exit, Failure>
         let least = humantime::format_duration(LEAST);
         return Err(Failure::usage(format!("`--interval` is too short: expected at least {least}")));
     }
-    let locks = place.open().await?;
+    let locks = place.open_until_a_signal(&mut signals).await?;
     let shown = show(&locks, &place, arguments, &mut signals).await;
-    store::close(&locks).await;
+    store::close_until_a_signal(&locks, &mut signals).await;
     shown.map_err(|error| Failure::system("cannot use the terminal", error)).map(|()| Exit::SUCCESS)
 }
 
@@ -75,7 +75,8 @@ struct Screen(DefaultTerminal);
 
 impl Screen {
     fn open() -> io::Result<Self> {
-        ratatui::try_init().map(Self)
+        // It may fail after it has changed the terminal.
+        ratatui::try_init().map(Self).inspect_err(|_| ratatui::restore())
     }
 }
 

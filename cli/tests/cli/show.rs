@@ -5,12 +5,16 @@ use std::os::unix::fs::PermissionsExt;
 
 use rustix::process::Signal;
 
+#[cfg(feature = "redis")]
+use crate::fixture::until_said;
 use crate::fixture::{Fixture, LEASEHOLD, exit_code, line, send, value};
 use crate::schema;
 
 testbed::trials![
     a_lock_is_shown,
     a_lock_is_watched,
+    #[cfg(feature = "redis")]
+    watch_ends_by_a_signal_before_the_store_is_open,
     locks_in_use_are_listed,
     a_store_is_diagnosed,
     verbosity_tells_of_state_changes,
@@ -74,6 +78,16 @@ async fn a_lock_is_watched() {
     }
     send(&watch, Signal::TERM);
     assert_eq!(exit_code(&mut watch).await, 0);
+}
+
+/// A store that is waited for does not keep the keyboard's signal from the command.
+#[cfg(feature = "redis")]
+async fn watch_ends_by_a_signal_before_the_store_is_open() {
+    let away = Fixture::on("redis://127.0.0.1:1?connect_wait=10m");
+    let mut watch = away.start(["watch", "a"]);
+    until_said(&watch, "retrying").await;
+    send(&watch, Signal::INT);
+    assert_eq!(exit_code(&mut watch).await, 130);
 }
 
 async fn locks_in_use_are_listed() {

@@ -228,8 +228,11 @@ async fn top_shows_locks_until_q() {
     screen.press("/");
     screen.until("filter:");
     screen.press("q\rq");
+    // The screen of before.
+    screen.until("\u{1b}[?1049l");
     screen.until("code-0");
-    screen.press("one\n");
+    // In raw mode a line would not end here.
+    screen.press("one\r");
     screen.until("got-one");
     let refused = fixture.done(["top"]).await;
     assert!(refused.code == 64 && refused.err.contains("needs a terminal"), "{refused:?}");
