@@ -125,7 +125,7 @@ impl Target {
                 (url, "snapshots every minute to hour, as shipped, and one replica, which is not waited for")
             }
             Server::Cluster(cluster) => (
-                cluster.url(),
+                format!("{}?{NO_PAUSE}", cluster.url()),
                 "snapshots every minute to hour, as shipped, and a replica each, which is not waited for",
             ),
             Server::Etcd(server) if members > 1 => {

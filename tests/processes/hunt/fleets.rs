@@ -185,10 +185,10 @@ impl Sharded {
     const PRIMARIES: usize = 3;
     const SILENT: Duration = Duration::from_secs(1);
 
-    /// How long locks rest after a fail-over; `None` as long as a cluster has no such pause: then a fail-over that loses
-    /// writes may grant a lock twice, and only moves of slots and orderly fail-overs promise anything.
-    const PAUSE: Option<Duration> = None;
     const LAG: Duration = TTL.saturating_mul(2);
+
+    /// After a fail-over, and in a slot that has moved.
+    const PAUSE: Duration = TTL.saturating_add(Self::LAG).saturating_add(MARGIN);
 
     /// The other server of the same keys.
     fn partner(node: usize) -> usize {
@@ -199,18 +199,11 @@ impl Sharded {
 impl Hunted for Sharded {
     const NAME: &'static str = "redis-cluster";
     const TTL: Duration = TTL;
-    const DETECTION: Duration = match Self::PAUSE {
-        Some(pause) => pause.saturating_add(Self::SILENT.saturating_mul(3)),
-        None => Duration::ZERO,
-    }
-    .saturating_add(BUSY);
-    const FAULTS: &'static [Fault] = match Self::PAUSE {
-        // A slot is moved more often than anything else happens.
-        Some(_) => {
-            &[KillClient, StopClient, MoveSlot, MoveSlot, FailOver, KillServer, StopServer, KillPrimary]
-        }
-        None => &[KillClient, StopClient, MoveSlot, MoveSlot, MoveSlot, FailOver],
-    };
+    const DETECTION: Duration =
+        Self::PAUSE.saturating_add(Self::SILENT.saturating_mul(3)).saturating_add(BUSY);
+    // A slot is moved more often than anything else happens.
+    const FAULTS: &'static [Fault] =
+        &[KillClient, StopClient, MoveSlot, MoveSlot, FailOver, KillServer, StopServer, KillPrimary];
 
     async fn start() -> Self {
         let cluster = Cluster::of(&kept(), Self::PRIMARIES, 1, Self::SILENT).await.unwrap();
@@ -219,8 +212,7 @@ impl Hunted for Sharded {
     }
 
     fn url(&self, _client: usize, options: &str) -> String {
-        let agreed = if Self::PAUSE.is_some() { agreed(Self::LAG) } else { "prefix=hunt".to_owned() };
-        format!("{}?{agreed}&{options}", self.cluster.url())
+        format!("{}?{}&{options}", self.cluster.url(), agreed(Self::LAG))
     }
 
     async fn strike(&mut self, fault: Fault, dice: &mut Dice) {
