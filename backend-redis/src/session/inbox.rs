@@ -79,11 +79,10 @@ impl Session {
         let now = self.env.now();
         match news {
             News::Granted { counter } => {
-                let contender = &mut entry.contender.lock();
                 if self.fleet.is_paused(|| self.keys.lock(&entry.name)) {
-                    contender.due(now, Duration::ZERO);
+                    entry.contender.lock().due(now, Duration::ZERO);
                 } else {
-                    granted(contender, over, now, counter);
+                    granted(&mut entry.contender.lock(), over, now, counter);
                     self.listen(&entry);
                 }
             }
