@@ -188,9 +188,10 @@ impl World {
     pub(super) fn is_renewal(&self, message: &Message) -> bool {
         let only_moves =
             self.runs.as_ref().and_then(|runs| runs.slots.as_ref()).is_some_and(|slots| slots.only_moves);
-        only_moves
-            && matches!(message, Message::Request { owner, request: Request::Refresh, .. }
-                if self.server.holds_at(micros(self.now), *owner))
+        let Message::Request { owner, request: Request::Refresh, .. } = message else { return false };
+        let mut server = self.server.clone();
+        server.expire(micros(self.now));
+        only_moves && server.holds_at(micros(self.now), *owner)
     }
 
     /// A hold was renewed, wherever its slot has moved.
