@@ -54,7 +54,7 @@ const REMEDIES: [(&str, &[&str]); 4] = [
     ("cargo install leasehold-cli --features zk", &["zk", "zookeeper"]),
 ];
 
-/// What a command without a store is told.
+/// The message to a user who names no store.
 const WAYS: &str = "use `--url URL`, `--url-file FILE` or the environment variable LEASEHOLD_URL; `--local` locks on this \
      host only";
 

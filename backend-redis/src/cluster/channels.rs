@@ -8,7 +8,7 @@
 //! - **redis.channels-1** After each confirmation of a subscription the waiters of the slot refresh: whatever was published
 //!   before it is lost (G6).
 //! - **redis.channels-2** A channel is heard over the connection to the server that has the slot now, from the confirmation until
-//!   the server ends it. An entry is told to name it no earlier.
+//!   the server ends it. No entry names it earlier.
 //!
 //! Checked by the model below.
 

@@ -1,6 +1,6 @@
 //! Until when a slot of a cluster may have lost holders: its server has restarted or was promoted, or the slot has moved.
 //!
-//! A slot that is in use has an origin, which moves with it, so a slot that comes to another server is told from one that has
+//! A slot that is in use has an origin, which moves with it, so a slot that comes to another server differs from one that has
 //! been there (redis.slots-1). A server has an origin, too, with the slots that it had when its reign was first seen: a slot
 //! of those begins with the server's, and costs no pause of its own, if it is unused, or was used last at the primary before.
 //!
@@ -242,7 +242,7 @@ impl Served {
     }
 }
 
-/// What scripts are told over one connection, by the slots of their keys.
+/// The times that scripts get over one connection, by the slots of their keys.
 #[derive(Debug)]
 pub(super) struct SlotTimes {
     pause: Arc<SlotPause>,
@@ -257,7 +257,7 @@ struct KnownServer {
     slots: SlotRanges,
 }
 
-/// What scripts are told, and when the server was last known to have the slot.
+/// The times that scripts get, and when the server was last known to have the slot.
 #[derive(Clone, Debug)]
 struct Proved {
     reign: Arc<str>,
@@ -271,7 +271,7 @@ impl SlotTimes {
         Some(self.pause.terms.paused_until(&self.server.as_ref()?.known))
     }
 
-    /// What `call` is told; the server's error if it refuses the slot.
+    /// The times to send with `call`; the server's error if it refuses the slot.
     ///
     /// # Errors
     ///

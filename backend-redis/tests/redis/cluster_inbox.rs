@@ -78,7 +78,7 @@ async fn messages_stay_at_the_server_of_the_slot() {
         let sent = passed_on(&cluster).await - before;
         assert_eq!(sent, if is_sharded { 0 } else { 2 * HANDOFFS });
         println!("{HANDOFFS} hand-offs, sharded: {is_sharded}: {sent} messages between 3 servers");
-        // The holder is told by the channel, too.
+        // The holder gets its message by the channel, too.
         let revoked = granted.pop().unwrap();
         let name = revoked.name().to_string();
         let other = a.clone();
@@ -92,8 +92,8 @@ async fn messages_stay_at_the_server_of_the_slot() {
     }
 }
 
-/// A waiter is told wherever its slot has moved, also if it is granted the lock before it has subscribed there, and after its
-/// connection was lost.
+/// A waiter gets its message wherever its slot has moved, also if it is granted the lock before it has subscribed there, and after
+/// its connection was lost.
 async fn channel_follows_its_slot() {
     let cluster = started(3, 0).await;
     let a = open_for(sharded(&cluster), LONG).await;

@@ -125,7 +125,7 @@ async fn locks_move_and_come_back_while_they_are_used() {
     let listed = fixture.done(["ls", "--json"]).await;
     assert!(listed.out.contains("whole"), "{listed:?}");
 
-    // The old store's URL is told where the locks are, now and when the move has ended.
+    // A command with the old store's URL says where the locks are, now and when the move has ended.
     let forgotten = Fixture::on(<Redis as Server>::url(stores.redis.addr(), "cli", &format!("ttl={TTL}")));
     let has_moved = format!("the locks of this namespace have moved to {}", stores.etcd.addr(0));
     let refused = forgotten.done(["run", "counter", "--", "true"]).await;

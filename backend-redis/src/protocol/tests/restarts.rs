@@ -87,7 +87,7 @@ impl Runs {
 }
 
 impl World {
-    /// The reign of the server, and of the slot there: a slot that comes back is told from what it was there before.
+    /// The reign of the server, and of the slot there: a slot that comes back differs from what it was there before.
     pub(super) fn reign(&self) -> u64 {
         self.runs.as_ref().map_or(0, |runs| runs.count)
     }
