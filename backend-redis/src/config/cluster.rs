@@ -73,6 +73,7 @@ impl RedisClusterConfig {
     }
 
     /// For how long a primary that was replaced may still take writes: the `cluster-node-timeout` of the servers. Default 15 s.
+    /// All managers of the prefix need the same, unless there is no pause.
     pub fn failover_lag(mut self, lag: Duration) -> Self {
         self.pausing.lag = lag;
         self
