@@ -3,7 +3,7 @@
 
 CARGO ?= cargo
 PROFILE ?= dev
-STORES = file redis etcd zk
+STORES = file redis etcd postgres zk
 OLDEST = $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 
 # The main job: every store, its floor and the libraries of others, on this machine, in a quarter of an hour.

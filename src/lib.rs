@@ -64,6 +64,12 @@ pub mod etcd {
     pub use leasehold_etcd::EtcdConfig;
 }
 
+/// The Postgres store: locks in a table of the database that you have.
+#[cfg(feature = "postgres")]
+pub mod postgres {
+    pub use leasehold_postgres::PostgresConfig;
+}
+
 /// The ZooKeeper store: locks in a ZooKeeper ensemble.
 #[cfg(feature = "zk")]
 pub mod zk {
@@ -151,6 +157,12 @@ pub fn registry() -> Registry {
         registry.register(scheme, |url| Ok(Box::new(etcd::EtcdConfig::from_url(url)?)));
         #[cfg(not(feature = "etcd"))]
         registry.missing(scheme, "enable the Cargo feature `etcd` of leasehold");
+    }
+    for scheme in ["postgres", "postgresql"] {
+        #[cfg(feature = "postgres")]
+        registry.register(scheme, |url| Ok(Box::new(postgres::PostgresConfig::from_url(url)?)));
+        #[cfg(not(feature = "postgres"))]
+        registry.missing(scheme, "enable the Cargo feature `postgres` of leasehold");
     }
     for scheme in ["zk", "zookeeper"] {
         #[cfg(feature = "zk")]

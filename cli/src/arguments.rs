@@ -134,6 +134,16 @@ pub(crate) enum Command {
     #[cfg(feature = "redis")]
     #[command(after_long_help = manual::REDIS_SCRIPTS)]
     RedisScripts,
+    /// Write the SQL of the Postgres store
+    ///
+    /// It creates the tables and functions, for users without the right to create a schema.
+    #[cfg(feature = "postgres")]
+    #[command(after_long_help = manual::POSTGRES_SCHEMA)]
+    PostgresSchema {
+        /// The name of the database schema
+        #[arg(long, value_name = "NAME", default_value = "leasehold")]
+        schema: String,
+    },
     /// Show or raise the token base of the namespace
     ///
     /// With a larger base, tokens grow across a change of store.

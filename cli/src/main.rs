@@ -3,7 +3,7 @@
 //! | part | where |
 //! |---|---|
 //! | command line | [`arguments`] |
-//! | the commands, a file each | [`run`], [`hold`], [`inspect`], [`ls`], `top`, [`watch`], [`revoke`], [`doctor`], [`token_base`], `migrate`, `redis_scripts`, [`compare`], [`completions`], [`manual`] |
+//! | the commands, a file each | [`run`], [`hold`], [`inspect`], [`ls`], `top`, [`watch`], [`revoke`], [`doctor`], [`token_base`], `migrate`, `redis_scripts`, `postgres_schema`, [`compare`], [`completions`], [`manual`] |
 //! | which store, and waiting for a lock | [`store`], [`wait`] |
 //! | locks that a command under a lock must not wait for | [`held`] |
 //! | output for people and programs | [`output`], [`table`], [`failure`] |
@@ -24,6 +24,8 @@ mod metrics;
 #[cfg(feature = "migrate")]
 mod migrate;
 mod output;
+#[cfg(feature = "postgres")]
+mod postgres_schema;
 #[cfg(feature = "redis")]
 mod redis_scripts;
 mod revoke;
@@ -121,6 +123,8 @@ fn carry_out(cli: Cli) -> Result<Exit, Failure> {
             Command::Doctor { name } => doctor::doctor(&store, name.as_deref(), form).await,
             #[cfg(feature = "redis")]
             Command::RedisScripts => redis_scripts::load(&store, form).await,
+            #[cfg(feature = "postgres")]
+            Command::PostgresSchema { schema } => postgres_schema::print(&schema),
             Command::TokenBase { action } => token_base::token_base(&store, &action, form).await,
             #[cfg(feature = "migrate")]
             Command::Migrate { action } => migrate::migrate(&store, &action, form).await,

@@ -185,3 +185,10 @@ Needed once per server start and version of leasehold if the users that lock hav
 The URL's user needs only +script|load.
 
 Exit codes: 0 loaded, 69 store unavailable, 64 usage, 77 access denied.";
+
+#[cfg(feature = "postgres")]
+pub(crate) const POSTGRES_SCHEMA: &str = "\
+Needed once per database if the users that lock may not create a schema: run the output in one transaction, as in
+  leasehold postgres-schema | psql --single-transaction DATABASE
+
+Exit codes: 0 written.";

@@ -34,7 +34,7 @@ pub(crate) fn registry() -> Registry {
     registry
 }
 
-const REMEDIES: [(&str, &[&str]); 4] = [
+const REMEDIES: [(&str, &[&str]); 5] = [
     ("cargo install leasehold-cli --features file", &["file"]),
     (
         "cargo install leasehold-cli --features redis",
@@ -51,6 +51,7 @@ const REMEDIES: [(&str, &[&str]); 4] = [
         ],
     ),
     ("cargo install leasehold-cli --features etcd, which needs protoc", &["etcd", "etcds"]),
+    ("cargo install leasehold-cli --features postgres", &["postgres", "postgresql"]),
     ("cargo install leasehold-cli --features zk", &["zk", "zookeeper"]),
 ];
 
@@ -154,6 +155,7 @@ impl Place {
                 "rediss+cluster" => "redis+cluster",
                 "rediss+quorum" => "redis+quorum",
                 "etcds" => "etcd",
+                "postgresql" => "postgres",
                 "zookeeper" => "zk",
                 other => other,
             };

@@ -7,7 +7,7 @@ use leasehold::ErrorKind;
 use testbed::Certificates;
 
 /// Each store's scheme and feature, and whether this build has it.
-const STORES: [(&str, &str, bool); 14] = [
+const STORES: [(&str, &str, bool); 16] = [
     ("file", "file", cfg!(feature = "file")),
     ("redis", "redis", cfg!(feature = "redis")),
     ("rediss", "redis", cfg!(feature = "redis")),
@@ -20,14 +20,17 @@ const STORES: [(&str, &str, bool); 14] = [
     ("rediss+quorum", "redis", cfg!(feature = "redis")),
     ("etcd", "etcd", cfg!(feature = "etcd")),
     ("etcds", "etcd", cfg!(feature = "etcd")),
+    ("postgres", "postgres", cfg!(feature = "postgres")),
+    ("postgresql", "postgres", cfg!(feature = "postgres")),
     ("zk", "zk", cfg!(feature = "zk")),
     ("zookeeper", "zk", cfg!(feature = "zk")),
 ];
 
 /// URLs whose connections are encrypted, and the stores' features.
-const ENCRYPTED: [(&str, &str, bool); 3] = [
+const ENCRYPTED: [(&str, &str, bool); 4] = [
     ("rediss://HOST?ca=CA", "redis", cfg!(feature = "redis")),
     ("etcds://HOST?ca=CA", "etcd", cfg!(feature = "etcd")),
+    ("postgres://me@HOST/db?ca=CA", "postgres", cfg!(feature = "postgres")),
     ("zk://HOST?tls=true&ca=CA", "zk", cfg!(feature = "zk")),
 ];
 
@@ -73,7 +76,12 @@ async fn stores_of_the_build_look_for_their_servers() {
     // A port without a listener.
     let address =
         TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port is free");
-    let plain = [("redis://HOST?", "redis"), ("etcd://HOST?", "etcd"), ("zk://HOST?", "zk")];
+    let plain = [
+        ("redis://HOST?", "redis"),
+        ("etcd://HOST?", "etcd"),
+        ("postgres://me@HOST/db?", "postgres"),
+        ("zk://HOST?", "zk"),
+    ];
     let encrypted = ENCRYPTED.iter().filter(|_| cfg!(feature = "tls")).map(|(url, store, _)| (*url, *store));
     for (url, store) in plain.into_iter().chain(encrypted) {
         if STORES.iter().any(|(_, feature, is_there)| *feature == store && *is_there) {

@@ -86,6 +86,7 @@ fn the_default_build_has_no_network_client() {
         "redis",
         "etcd-client",
         "zookeeper-client",
+        "tokio-postgres",
         "tonic",
         "hyper",
         "h2",
@@ -187,9 +188,10 @@ fn stores_have_one_plan() {
         "admin/revoke",
         "admin/diagnosis",
     ];
-    const STORES: [(&str, &[&str], &[&str]); 5] = [
+    const STORES: [(&str, &[&str], &[&str]); 6] = [
         ("backend-redis/src", &["connection", "error", "admin/token_base"], &[]),
         ("backend-etcd/src", &["connection", "error", "admin/token_base"], &[]),
+        ("backend-postgres/src", &["connection", "error", "admin/token_base"], &[]),
         ("backend-zk/src", &["connection", "error", "admin/token_base"], &[]),
         ("backend-file/src", &["directory", "error", "admin/token_base"], &[]),
         ("backend-redis/src/quorum", &["scripts"], &["connection", "error"]),

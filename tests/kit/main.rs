@@ -4,25 +4,25 @@
 mod cluster;
 #[cfg(feature = "file")]
 mod file;
-#[cfg(all(feature = "etcd", feature = "migrate", feature = "redis", feature = "zk"))]
+#[cfg(all(feature = "etcd", feature = "migrate", feature = "postgres", feature = "redis", feature = "zk"))]
 mod pairs;
 #[cfg(feature = "redis")]
 mod quorum;
-#[cfg(all(feature = "etcd", feature = "file", feature = "redis", feature = "zk"))]
+#[cfg(all(feature = "etcd", feature = "file", feature = "postgres", feature = "redis", feature = "zk"))]
 mod readme;
 #[cfg(feature = "redis")]
 mod sentinel;
-#[cfg(any(feature = "etcd", feature = "redis", feature = "zk"))]
+#[cfg(any(feature = "etcd", feature = "postgres", feature = "redis", feature = "zk"))]
 mod server;
 
-#[cfg(any(feature = "etcd", feature = "redis", feature = "zk"))]
+#[cfg(any(feature = "etcd", feature = "postgres", feature = "redis", feature = "zk"))]
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
-#[cfg(any(feature = "etcd", feature = "redis", feature = "zk"))]
+#[cfg(any(feature = "etcd", feature = "postgres", feature = "redis", feature = "zk"))]
 use leasehold::backend::StoreConfig;
 use leasehold_conformance::Suite;
-#[cfg(any(feature = "etcd", feature = "redis", feature = "zk"))]
+#[cfg(any(feature = "etcd", feature = "postgres", feature = "redis", feature = "zk"))]
 use server::Served;
 
 fn main() -> ExitCode {
@@ -60,15 +60,23 @@ fn main() -> ExitCode {
     };
     #[cfg(feature = "etcd")]
     let suite = suite.store(Served::<testbed::etcd::Etcd>::start(etcd));
+    #[cfg(feature = "postgres")]
+    let suite = suite.store(Served::<testbed::postgres::Server>::start(postgres));
     #[cfg(feature = "zk")]
     let suite = suite.store(Served::<testbed::zookeeper::Server>::start(zk));
-    #[cfg(all(feature = "etcd", feature = "migrate", feature = "redis", feature = "zk"))]
+    #[cfg(all(
+        feature = "etcd",
+        feature = "migrate",
+        feature = "postgres",
+        feature = "redis",
+        feature = "zk"
+    ))]
     let suite = if testbed::Depth::of_run() == testbed::Depth::Soak {
         pairs::subjects().into_iter().fold(suite, Suite::store)
     } else {
         suite
     };
-    #[cfg(all(feature = "etcd", feature = "file", feature = "redis", feature = "zk"))]
+    #[cfg(all(feature = "etcd", feature = "file", feature = "postgres", feature = "redis", feature = "zk"))]
     let suite = readme::trials().into_iter().fold(suite, Suite::trial);
     suite.run()
 }
@@ -86,6 +94,13 @@ fn redis(addr: SocketAddr, namespace: &str) -> Box<dyn StoreConfig> {
 #[cfg(feature = "etcd")]
 fn etcd(addr: SocketAddr, namespace: &str) -> Box<dyn StoreConfig> {
     Box::new(leasehold::etcd::EtcdConfig::new([addr.to_string()]).prefix(namespace))
+}
+
+#[cfg(feature = "postgres")]
+fn postgres(addr: SocketAddr, namespace: &str) -> Box<dyn StoreConfig> {
+    let url = <testbed::postgres::Server as testbed::Server>::url(addr, namespace, "");
+    let mut url = url.trim_end_matches('&').parse().expect("it is a URL");
+    Box::new(leasehold::postgres::PostgresConfig::from_url(&mut url).expect("it is right"))
 }
 
 #[cfg(feature = "zk")]

@@ -18,11 +18,14 @@ use crate::server::Served;
 pub(crate) fn subjects() -> Vec<Box<dyn Subject>> {
     let redis = Arc::from(Served::<testbed::redis::Server>::start(crate::redis));
     let etcd = Arc::from(Served::<testbed::etcd::Etcd>::start(crate::etcd));
+    let postgres = Arc::from(Served::<testbed::postgres::Server>::start(crate::postgres));
     let zk = Arc::from(Served::<testbed::zookeeper::Server>::start(crate::zk));
-    let pairs: [(_, &Arc<dyn Subject>, _); 4] = [
+    let pairs: [(_, &Arc<dyn Subject>, _); 6] = [
         ("redis-etcd", &redis, &etcd),
         ("redis-zookeeper", &redis, &zk),
         ("etcd-redis", &etcd, &redis),
+        ("redis-postgres", &redis, &postgres),
+        ("postgres-etcd", &postgres, &etcd),
         ("redis-prefix", &redis, &redis),
     ];
     let mut subjects: Vec<Box<dyn Subject>> = Vec::new();

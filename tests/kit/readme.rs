@@ -32,6 +32,9 @@ async fn stores() -> Vec<(&'static str, Guarantees)> {
     let etcd = testbed::etcd::Setup::new().members(3).start().await.unwrap_or_else(|error| panic!("{error}"));
     let zookeeper = testbed::zookeeper::Setup::new().start_ensemble(3).await;
     let zookeeper = zookeeper.unwrap_or_else(|error| panic!("{error}"));
+    let postgres = testbed::postgres::Setup::new().start().await.unwrap_or_else(|error| panic!("{error}"));
+    let postgres_url =
+        <testbed::postgres::Server as testbed::Server>::url(postgres.addr(), "readme", "ttl=15s");
     let mut promised = vec![("memory", memory.guarantees()), ("file", file.guarantees())];
     for (name, url) in [
         ("Redis", servers[0].url()),
@@ -39,6 +42,7 @@ async fn stores() -> Vec<(&'static str, Guarantees)> {
         ("Redis Cluster", cluster.url()),
         ("Redis quorum", quorum),
         ("etcd", etcd.url()),
+        ("Postgres", postgres_url),
         ("ZooKeeper", zookeeper.url()),
     ] {
         let locks = leasehold::connect(&url).await.unwrap_or_else(|error| panic!("{error}"));

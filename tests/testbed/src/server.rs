@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Certificates, Proxy, etcd, redis, zookeeper};
+use crate::{Certificates, Proxy, etcd, postgres, redis, zookeeper};
 
 /// A single server that can be broken; gone when dropped, and with the thread that started it.
 pub trait Server: Send + Sync + Sized + 'static {
@@ -258,5 +258,69 @@ impl Server for zookeeper::Server {
 
     fn cont(&mut self) -> io::Result<()> {
         Ok(self.process().cont()?)
+    }
+}
+
+impl Server for postgres::Server {
+    const NAME: &'static str = "postgres";
+    // A connection costs the server a process: a busy machine takes a while for each.
+    const TTL: Duration = Duration::from_secs(5);
+    const RESTART: Duration = Duration::from_secs(12);
+    const NOTICES_WITHIN: Duration = Duration::from_millis(100);
+    const HEARS_THE_DEAF_FOR: Duration = Duration::ZERO;
+
+    async fn start() -> io::Result<Self> {
+        postgres::Setup::new().start().await
+    }
+
+    fn addr(&self) -> SocketAddr {
+        self.addr()
+    }
+
+    fn url(hosts: impl Display, namespace: &str, options: &str) -> String {
+        let hosts = hosts.to_string();
+        let user = if hosts.contains('@') { "" } else { "postgres@" };
+        format!("postgres://{user}{hosts}/postgres?prefix={namespace}&{options}")
+    }
+
+    async fn start_guarded() -> io::Result<Self> {
+        let server = postgres::Setup::new().start().await?;
+        server.sql("CREATE ROLE billing LOGIN PASSWORD 'secret'").await?;
+        server.sql("GRANT CREATE ON DATABASE postgres TO billing").await?;
+        Ok(server)
+    }
+
+    async fn start_secured(certificates: &Arc<Certificates>, demands_ours: bool) -> io::Result<Self> {
+        postgres::Setup::new().tls(certificates, demands_ours).start().await
+    }
+
+    fn secured_addr(&self) -> SocketAddr {
+        self.addr()
+    }
+
+    fn secured_url(hosts: impl Display, namespace: &str, options: &str) -> String {
+        <Self as Server>::url(hosts, namespace, &format!("sslmode=verify-full&{options}"))
+    }
+
+    fn proxy(&self) -> io::Result<Proxy> {
+        Proxy::start(self.addr())
+    }
+
+    async fn restart(&mut self) -> io::Result<()> {
+        self.kill().await?;
+        self.start_again().await
+    }
+
+    async fn restart_empty(&mut self) -> io::Result<()> {
+        self.kill().await?;
+        self.start_empty().await
+    }
+
+    async fn stop(&mut self) -> io::Result<()> {
+        Self::stop(self).await
+    }
+
+    fn cont(&mut self) -> io::Result<()> {
+        Self::cont(self)
     }
 }

@@ -1,0 +1,161 @@
+//! The way to the server: two connections at a time, one for requests and one for renewals and messages.
+//!
+//! A request that waits for a name never delays a renewal. Both connections are made and replaced together: what one has missed
+//! is unknown to both.
+//!
+//! # Invariants
+//! - **postgres.connection-1** Every request has a bound. A request without an answer ends its connections, and is never
+//!   cancelled at the server: with synchronous standbys the server would then answer success for what no standby has.
+//! - **postgres.connection-2** A failure ends the connections that it was seen on, and no later ones.
+
+mod reply;
+mod wire;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use leasehold_core::backend::Reopen;
+use leasehold_core::{Effect, Env, Error, Result};
+use tokio_postgres::Config;
+use tokio_postgres::types::Type;
+use tokio_util::sync::CancellationToken;
+
+use crate::certificates::Encryption;
+use crate::config::PostgresConfig;
+use crate::error;
+use crate::schema;
+
+pub(crate) use reply::{Columns, Rows, Values};
+pub(crate) use wire::Wire;
+
+/// The receiver of messages to the channel of this manager.
+pub(crate) type OnMessage = Arc<dyn Fn(&str) + Send + Sync>;
+
+pub(crate) struct Connections {
+    env: Env,
+    pub(crate) config: PostgresConfig,
+    connections: Config,
+    encryption: Option<Encryption>,
+    /// 128 random bits: nobody else can send to it.
+    pub(crate) channel: String,
+    on_message: OnMessage,
+    line: Reopen<Route>,
+    generation: AtomicU64,
+    /// Messages were heard once.
+    hears: Arc<AtomicBool>,
+}
+
+/// Two connections to one server.
+#[derive(Clone)]
+pub(crate) struct Route {
+    pub(crate) generation: u64,
+    pub(crate) requests: Arc<Wire>,
+    /// Renews and listens.
+    pub(crate) renewals: Arc<Wire>,
+    /// Cancelled once the connections are not in use any more.
+    pub(crate) broken: CancellationToken,
+}
+
+impl Connections {
+    pub(crate) fn new(
+        config: &PostgresConfig,
+        encryption: Option<Encryption>,
+        env: Env,
+        on_message: OnMessage,
+    ) -> Self {
+        let mut bits = [0; 16];
+        env.random(&mut bits);
+        let digits: String = bits.iter().map(|byte| format!("{byte:02x}")).collect();
+        let hears = Arc::new(AtomicBool::new(!config.listen));
+        let (heard, inner) = (Arc::clone(&hears), on_message);
+        let on_message: OnMessage = Arc::new(move |message| {
+            heard.store(true, Ordering::Relaxed);
+            inner(message);
+        });
+        Self {
+            connections: config.for_connections(env.timing().op_timeout),
+            encryption,
+            config: config.clone(),
+            channel: format!("lh_{digits}"),
+            on_message,
+            line: Reopen::new(env.clone()),
+            generation: AtomicU64::new(0),
+            hears,
+            env,
+        }
+    }
+
+    /// The cause of a timeout: the failure of the last connection attempt, if there is one.
+    pub(crate) fn why_not(&self) -> Error {
+        let bound = self.env.timing().connect_timeout;
+        self.line.refused().unwrap_or_else(|| error::silent(bound)).with_effect(Effect::NotApplied)
+    }
+
+    /// The connections in use, made if there are none.
+    pub(crate) async fn line(self: &Arc<Self>) -> Result<Route> {
+        let server = Arc::clone(self);
+        let made =
+            self.line.get(|line| !line.broken.is_cancelled(), || async move { server.connect().await });
+        // No request was sent but for the connection.
+        made.await.map_err(|error| error.with_effect(Effect::NotApplied))
+    }
+
+    async fn connect(&self) -> Result<Route> {
+        let broken = CancellationToken::new();
+        let generation = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
+        let guard = broken.clone().drop_guard();
+        let wire = || {
+            Wire::connect(
+                &self.env,
+                &self.connections,
+                self.encryption.as_ref(),
+                &broken,
+                &self.channel,
+                &self.on_message,
+            )
+        };
+        let bound = self.env.timing().connect_timeout;
+        let both = async { tokio::try_join!(Box::pin(wire()), Box::pin(wire())) };
+        let both = self.env.within(bound, both).await.unwrap_or_else(|| Err(error::silent(bound)));
+        let (requests, renewals) = both?;
+        let line = Route { generation, requests: Arc::new(requests), renewals: Arc::new(renewals), broken };
+        let listen = async {
+            let channel = format!("LISTEN {}", self.channel);
+            if self.config.listen { line.renewals.run(&channel).await } else { Ok(()) }
+        };
+        if generation == 1 || !self.hears.load(Ordering::Relaxed) {
+            tokio::try_join!(listen, schema::ensure(&self.config, &line.requests))?;
+            self.hear_oneself(&line).await?;
+        } else {
+            listen.await?;
+        }
+        guard.disarm();
+        Ok(line)
+    }
+
+    /// A pooler in transaction mode takes `LISTEN`, and passes no message on.
+    async fn hear_oneself(&self, line: &Route) -> Result<()> {
+        if self.hears.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let notify = "SELECT pg_notify($1, 'heard')";
+        line.requests.ask(notify, &[(&self.channel, Type::TEXT)]).await?;
+        let bound = self.env.timing().op_timeout;
+        let give_up_at = self.env.now() + bound;
+        while !self.hears.load(Ordering::Relaxed) {
+            if give_up_at <= self.env.now() {
+                return Err(error::deaf(bound));
+            }
+            // An answer on that connection comes after the messages before it.
+            line.renewals.ask("SELECT 1", &[]).await?;
+        }
+        Ok(())
+    }
+
+    /// Ends the connections.
+    pub(crate) fn close(&self) {
+        if let Some(line) = self.line.take() {
+            line.broken.cancel();
+        }
+    }
+}

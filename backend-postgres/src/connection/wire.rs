@@ -1,0 +1,120 @@
+//! One connection, whose requests are sent one behind the other without waiting for answers.
+
+use std::future::poll_fn;
+use std::time::Duration;
+
+use leasehold_core::{Effect, Env, Result};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Semaphore;
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls};
+use tokio_util::sync::CancellationToken;
+
+use super::OnMessage;
+use super::reply::{Rows, Values};
+use crate::certificates::Encryption;
+use crate::error;
+
+pub(crate) struct Wire {
+    env: Env,
+    client: Client,
+    /// Permits for requests: one that waits behind many others would seem to have no answer.
+    room: Semaphore,
+    broken: CancellationToken,
+}
+
+impl Wire {
+    /// Connects. The connection ends with `broken`, and cancels it when it ends.
+    pub(super) async fn connect(
+        env: &Env,
+        config: &Config,
+        encryption: Option<&Encryption>,
+        broken: &CancellationToken,
+        channel: &str,
+        on_message: &OnMessage,
+    ) -> Result<Self> {
+        let (channel, on_message, ends) = (channel.to_owned(), OnMessage::clone(on_message), broken.clone());
+        let client = match encryption {
+            None => {
+                let (client, connection) =
+                    config.connect(NoTls).await.map_err(|error| error::of_connecting(&error))?;
+                env.spawn(drive(connection, ends, channel, on_message));
+                client
+            }
+            #[cfg(feature = "tls")]
+            Some(encryption) => {
+                let made = config.connect(encryption.clone()).await;
+                let (client, connection) = made.map_err(|error| error::of_connecting(&error))?;
+                env.spawn(drive(connection, ends, channel, on_message));
+                client
+            }
+            #[cfg(not(feature = "tls"))]
+            Some(encryption) => match *encryption {},
+        };
+        Ok(Self { env: env.clone(), client, room: Semaphore::new(AT_ONCE), broken: broken.clone() })
+    }
+
+    /// Sends one statement, and waits for its answer for as long as a request may take.
+    ///
+    /// # Cancel safety
+    ///
+    /// A statement that was sent may be carried out.
+    pub(crate) async fn ask(&self, statement: &str, values: Values<'_>) -> Result<Rows> {
+        let answer = self.client.query_typed(statement, values);
+        self.bounded(self.env.timing().op_timeout, answer).await.map(Rows)
+    }
+
+    /// Sends statements without values.
+    pub(crate) async fn run(&self, statements: &str) -> Result<()> {
+        self.bounded(self.env.timing().op_timeout, self.client.batch_execute(statements)).await
+    }
+
+    /// The same for statements that take longer than a request.
+    pub(crate) async fn install(&self, statements: &str) -> Result<()> {
+        self.bounded(self.env.timing().connect_timeout, self.client.batch_execute(statements)).await
+    }
+
+    async fn bounded<T: Send>(
+        &self,
+        bound: Duration,
+        request: impl Future<Output = Result<T, tokio_postgres::Error>> + Send,
+    ) -> Result<T> {
+        let permit = self.env.within(bound, self.room.acquire()).await;
+        // The semaphore is never closed.
+        let _permit = permit.ok_or_else(|| error::silent(bound).with_effect(Effect::NotApplied))?;
+        // Boxed: the client's futures are large.
+        let Some(answer) = self.env.within(bound, Box::pin(request)).await else {
+            self.broken.cancel();
+            return Err(error::silent(bound));
+        };
+        answer.map_err(|error| {
+            if error.as_db_error().is_none() {
+                self.broken.cancel();
+            }
+            error::of_client(&error)
+        })
+    }
+}
+
+/// Moves the bytes of a connection until it ends, or `broken` does.
+async fn drive<S, T>(
+    mut connection: Connection<S, T>,
+    broken: CancellationToken,
+    channel: String,
+    on_message: OnMessage,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send,
+    T: AsyncRead + AsyncWrite + Unpin + Send,
+{
+    let _ends = broken.clone().drop_guard();
+    while let Some(Some(Ok(message))) =
+        broken.run_until_cancelled(poll_fn(|cx| connection.poll_message(cx))).await
+    {
+        match message {
+            AsyncMessage::Notification(told) if told.channel() == channel => on_message(told.payload()),
+            _ => {}
+        }
+    }
+}
+
+/// So many requests are on their way at once.
+const AT_ONCE: usize = 64;

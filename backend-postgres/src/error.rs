@@ -1,0 +1,168 @@
+//! The meaning of the client's and the server's errors: a kind, whether the store may have acted, and a message.
+//!
+//! The server refuses a statement with an `ERROR` before its transaction commits: it was not applied. With `FATAL` it closes the
+//! connection, maybe after the commit. A connection that broke says nothing of what it carried.
+
+use std::error::Error as StdError;
+use std::time::Duration;
+
+pub(crate) use leasehold_core::backend::closed;
+use leasehold_core::{Effect, Error, ErrorKind, LostReason, Tls};
+use tokio_postgres::error::{DbError, Severity};
+
+use Effect::{NotApplied, Unknown};
+use ErrorKind::{Denied, InvalidOption, Protocol, Unavailable, Unsupported};
+
+/// The meaning of an error of the client crate.
+pub(crate) fn of_client(error: &tokio_postgres::Error) -> Error {
+    match error.as_db_error() {
+        Some(said) => of_server(said),
+        None => {
+            Error::new(Unavailable, Unknown, "the connection to the server failed").with_source(cause(error))
+        }
+    }
+}
+
+/// The error of a connection that was not made.
+pub(crate) fn of_connecting(error: &tokio_postgres::Error) -> Error {
+    let said = cause(error);
+    let meant = match error.as_db_error() {
+        Some(said) => of_server(said),
+        None if said.contains("invalid peer certificate") || said.contains("received fatal alert") => {
+            Error::not_applied(Denied, "cannot connect to the server").with_source(said)
+        }
+        None if said.contains("password missing") || said.contains("authentication") => {
+            Error::not_applied(Denied, "the server refuses this user").with_source(said)
+        }
+        None => Error::not_applied(Unavailable, "cannot connect to the server").with_source(said),
+    };
+    meant.with_effect(NotApplied)
+}
+
+fn of_server(said: &DbError) -> Error {
+    let (kind, sentence) = of_code(said.code().code());
+    let is_over = matches!(said.parsed_severity(), Some(Severity::Fatal | Severity::Panic) | None);
+    let effect = if is_over { Unknown } else { NotApplied };
+    let text = format!("{} ({})", said.message(), said.code().code());
+    Error::new(kind, effect, sentence).with_source(text)
+}
+
+/// The meaning of a code of the server.
+fn of_code(code: &str) -> (ErrorKind, &'static str) {
+    match code {
+        SESSION_IS_OVER => (ErrorKind::Lost { reason: LostReason::SessionLost }, "the session is over"),
+        "LH003" => (
+            Unsupported,
+            "the server begins transactions at another isolation level: run `ALTER ROLE ... SET \
+             default_transaction_isolation = 'read committed'`",
+        ),
+        QUEUE_IS_FULL => (Unavailable, "the notification queue of the server is full"),
+        "LH004" => (Unavailable, "the request was sent on an older connection"),
+        "55P03" | "57014" | "40P01" | "40001" => {
+            (Unavailable, "the server did not get to the request in time")
+        }
+        "25006" | "55000" => (Unavailable, "the server is a standby"),
+        "42501" => (Denied, "this user lacks a right"),
+        "3D000" | "3F000" => (InvalidOption, "the database of the URL does not exist"),
+        "42883" | "42P01" | "42704" | "42703" => (Unsupported, NO_SCHEMA),
+        _ => match code.get(..2) {
+            Some("28") => (Denied, "the server refuses this user"),
+            Some("08" | "53" | "57" | "58") => (Unavailable, "the server cannot do it now"),
+            _ => (Protocol, "the server refuses the request"),
+        },
+    }
+}
+
+/// Whether the same request may succeed a little later.
+pub(crate) fn may_pass(error: &Error) -> bool {
+    *error.kind() == Unavailable
+}
+
+/// Whether another connection is needed to ask again.
+pub(crate) fn is_full_queue(error: &Error) -> bool {
+    format!("{error:#}").contains(QUEUE_IS_FULL)
+}
+
+pub(crate) fn silent(bound: Duration) -> Error {
+    Error::new(Unavailable, Unknown, format!("the server did not answer within {bound:?}"))
+}
+
+pub(crate) fn malformed(what: &str) -> Error {
+    Error::new(Protocol, Unknown, format!("cannot read the server's reply: {what}"))
+}
+
+pub(crate) fn no_schema(schema: &str) -> Error {
+    let remedy = "run the output of `leasehold postgres-schema`, or open it once with `create=true` as a user that may create \
+                  schemas";
+    Error::not_applied(
+        Unsupported,
+        format!("the schema {schema:?} of leasehold is not in this database: {remedy}"),
+    )
+}
+
+pub(crate) fn other_version(schema: &str, found: i32, known: i32) -> Error {
+    Error::not_applied(
+        Unsupported,
+        format!(
+            "the schema {schema:?} has version {found}, but this version of leasehold knows {known}: use the matching one"
+        ),
+    )
+}
+
+pub(crate) fn deaf(bound: Duration) -> Error {
+    Error::not_applied(
+        Unsupported,
+        format!(
+            "the server's notifications did not arrive within {bound:?}, as behind a pooler in transaction mode: use \
+             `listen=false`, or connect to the server itself"
+        ),
+    )
+}
+
+/// The innermost cause: the system's error, or that of the TLS library.
+fn cause(error: &(dyn StdError + 'static)) -> String {
+    let mut last = error;
+    while let Some(next) = last.source() {
+        last = next;
+    }
+    Tls::in_words(&last.to_string())
+}
+
+const SESSION_IS_OVER: &str = "LH001";
+const QUEUE_IS_FULL: &str = "54000";
+const NO_SCHEMA: &str =
+    "the schema of leasehold is missing or another one: run the output of `leasehold postgres-schema`";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each code that leads to another remedy has a meaning of its own.
+    #[test]
+    fn codes_have_their_meanings() {
+        let lost = ErrorKind::Lost { reason: LostReason::SessionLost };
+        for (code, kind) in [
+            ("LH001", lost),
+            ("LH003", Unsupported),
+            ("LH004", Unavailable),
+            ("54000", Unavailable),
+            ("55P03", Unavailable),
+            ("57014", Unavailable),
+            ("40P01", Unavailable),
+            ("25006", Unavailable),
+            ("55000", Unavailable),
+            ("57P01", Unavailable),
+            ("53300", Unavailable),
+            ("53100", Unavailable),
+            ("28P01", Denied),
+            ("42501", Denied),
+            ("3D000", InvalidOption),
+            ("42883", Unsupported),
+            ("42P01", Unsupported),
+            ("22021", Protocol),
+            ("", Protocol),
+        ] {
+            assert_eq!(of_code(code).0, kind, "{code}");
+        }
+    }
+}

@@ -1,0 +1,473 @@
+-- The tables and functions of leasehold's Postgres store, version 1. @schema@ is the schema's name.
+--
+-- A name's contenders stand in the order of seq. An entry holds if the weights up to and including it add up to at most the
+-- smallest capacity among them. A program calls each function that writes as one statement, in a transaction of its own, at
+-- READ COMMITTED; `fence` alone belongs into a transaction of the user.
+--
+-- Who may call the functions may take and end every lock in this schema. Grant it to the role of an application:
+--   GRANT USAGE ON SCHEMA @schema@ TO app; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA @schema@ TO app;
+CREATE SCHEMA IF NOT EXISTS @schema@;
+SET LOCAL search_path = @schema@;
+
+-- The origin of the numbers' high part. A change of timeline, system or counter begins another era.
+CREATE TABLE origin (one boolean PRIMARY KEY DEFAULT true CHECK (one), version int NOT NULL, era int NOT NULL,
+                     timeline int NOT NULL, system bigint NOT NULL, counter oid NOT NULL);
+CREATE TABLE space (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, prefix text NOT NULL UNIQUE,
+                    token_base bigint NOT NULL DEFAULT 0, record bytea, record_version bigint);
+-- `epoch` refuses the requests of an older connection. `channel` has 128 random bits: nobody else can send to it.
+CREATE TABLE session (
+  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, space int NOT NULL, channel text NOT NULL,
+  epoch int NOT NULL DEFAULT 1, base bigint NOT NULL, moves boolean NOT NULL, ttl interval NOT NULL,
+  expires_at timestamptz NOT NULL, over boolean NOT NULL DEFAULT false
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+CREATE SEQUENCE counter AS bigint MAXVALUE 1099511627775;
+-- `gone`: released while a fenced transaction keeps the row. There are no foreign keys: an entry without a session is dead.
+CREATE TABLE contender (
+  space int NOT NULL, name bytea NOT NULL, seq bigint NOT NULL, session bigint NOT NULL, owner bytea NOT NULL,
+  weight int NOT NULL, capacity int NOT NULL, gone boolean NOT NULL DEFAULT false, asked interval, label text NOT NULL,
+  metadata text,
+  PRIMARY KEY (space, name, seq)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
+-- Both are partial, so that no plan by name uses them.
+CREATE INDEX contender_session ON contender (session) WHERE session > 0;
+CREATE INDEX contender_asked ON contender (session) WHERE asked IS NOT NULL;
+CREATE TABLE member (space int NOT NULL, owner bytea NOT NULL, session bigint NOT NULL, value bytea NOT NULL,
+                     PRIMARY KEY (space, owner));
+
+CREATE FUNCTION schema_version() RETURNS int LANGUAGE sql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, @schema@, pg_temp AS 'SELECT 1';
+
+-- With one snapshot for a whole transaction a function does not see what was committed before it got its lock.
+CREATE FUNCTION checked() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  IF current_setting('transaction_isolation') <> 'read committed' THEN
+    RAISE EXCEPTION 'leasehold needs the isolation level read committed' USING ERRCODE = 'LH003';
+  END IF;
+END $$;
+
+-- One transaction at a time for each name. A statement of its own: what follows it has a later snapshot.
+CREATE FUNCTION enter(sp int, n bytea) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM checked();
+  PERFORM pg_advisory_xact_lock(hashtextextended(encode(n, 'hex'), sp));
+END $$;
+
+CREATE FUNCTION timeline() RETURNS int LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int;
+EXCEPTION WHEN feature_not_supported OR undefined_function THEN
+  RETURN 0;
+END $$;
+
+-- A commit without a wait for synchronous standbys counts as not durable where there are any.
+CREATE FUNCTION durably() RETURNS void LANGUAGE plpgsql AS $$
+DECLARE now_set text := current_setting('synchronous_commit');
+BEGIN
+  IF now_set = 'off' OR now_set IN ('local', 'remote_write') AND current_setting('synchronous_standby_names') <> '' THEN
+    PERFORM set_config('synchronous_commit', 'on', true);
+  END IF;
+END $$;
+
+-- Begins another era if the server, its history or the counter is another one: every lease starts anew, as another host's
+-- clock wrote when it ends. A counter of which half is used up starts anew, too.
+CREATE FUNCTION new_era() RETURNS void LANGUAGE plpgsql AS $$
+DECLARE sys bigint := (SELECT system_identifier FROM pg_control_system()); tl int := timeline();
+        cnt oid := 'counter'::regclass::oid; used bigint; is_new boolean;
+BEGIN
+  INSERT INTO origin VALUES (true, schema_version(), greatest(1, tl), tl, sys, cnt) ON CONFLICT DO NOTHING;
+  UPDATE origin o SET era = greatest(o.era + 1, tl), timeline = tl, system = sys, counter = cnt
+    WHERE (o.timeline, o.system, o.counter) IS DISTINCT FROM (tl, sys, cnt);
+  is_new := FOUND;
+  SELECT last_value INTO used FROM counter;
+  IF used >= 549755813888 THEN
+    UPDATE origin o SET era = o.era + 1;
+    SELECT last_value INTO used FROM counter;
+    IF used >= 549755813888 THEN ALTER SEQUENCE counter RESTART; is_new := true; END IF;
+  END IF;
+  IF is_new THEN UPDATE session x SET expires_at = clock_timestamp() + x.ttl WHERE NOT x.over; END IF;
+END $$;
+
+CREATE FUNCTION era() RETURNS int LANGUAGE plpgsql AS $$
+DECLARE o origin;
+BEGIN
+  SELECT * INTO o FROM origin;
+  IF o.timeline IS DISTINCT FROM timeline() THEN PERFORM new_era(); SELECT * INTO o FROM origin; END IF;
+  RETURN o.era;
+END $$;
+
+-- The next number. The era is read after it: the lock of nextval keeps the counter from being restarted.
+CREATE FUNCTION next_number() RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE n bigint := nextval('counter');
+BEGIN
+  RETURN (SELECT o.era::bigint << 40 FROM origin o) | n;
+END $$;
+
+-- Takes out the leaver, entries that are marked as gone, and those of sessions that are over; tells the ones that hold because
+-- of that. It waits for nobody: what another transaction has locked stays, counts, and is looked at again.
+CREATE FUNCTION settle(sp int, n bytea, low bigint, leaver bigint, tell boolean) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE leaving bigint[]; h record; stays boolean;
+BEGIN
+  WITH late AS (
+    SELECT x.id FROM session x
+    WHERE x.id IN (SELECT c.session FROM contender c WHERE c.space = sp AND c.name = n AND c.seq >= low)
+      AND NOT x.over AND x.expires_at <= clock_timestamp()
+    FOR NO KEY UPDATE SKIP LOCKED)
+  UPDATE session x SET over = true FROM late WHERE x.id = late.id;
+  SELECT array_agg(y.seq) INTO leaving FROM (
+    SELECT c.seq FROM contender c LEFT JOIN session x ON x.id = c.session
+    WHERE c.space = sp AND c.name = n AND c.seq >= low AND (c.seq = leaver OR c.gone OR x.over IS NOT FALSE)
+    FOR UPDATE OF c SKIP LOCKED) y;
+  -- A fenced transaction keeps the leaver: the next one is asked to look until that has ended.
+  stays := leaver IS NOT NULL AND leaver <> ALL (coalesce(leaving, '{}'));
+  IF stays THEN
+    UPDATE contender c SET gone = true WHERE c.space = sp AND c.name = n AND c.seq = leaver;
+    leaving := leaving || leaver;
+  END IF;
+  IF leaving IS NULL THEN RETURN; END IF;
+  IF tell THEN
+    FOR h IN
+      SELECT y.seq, x.channel FROM (
+        SELECT c.seq, c.session, c.seq = ANY (leaving) AS leaves,
+               sum(c.weight::bigint) OVER w <= min(c.capacity) OVER w AS held,
+               sum(c.weight::bigint) FILTER (WHERE c.seq <> ALL (leaving)) OVER w
+                 <= min(c.capacity) FILTER (WHERE c.seq <> ALL (leaving)) OVER w AS holds
+        FROM contender c WHERE c.space = sp AND c.name = n AND c.seq >= low WINDOW w AS (ORDER BY c.seq)) y
+      JOIN session x ON x.id = y.session
+      WHERE y.holds AND NOT y.held AND NOT y.leaves AND NOT x.over
+    LOOP PERFORM pg_notify(h.channel, CASE WHEN stays THEN '?' ELSE '' END || h.seq); END LOOP;
+  END IF;
+  DELETE FROM contender c
+    WHERE c.space = sp AND c.name = n AND c.seq >= low AND c.seq = ANY (leaving) AND NOT (stays AND c.seq = leaver);
+END $$;
+
+-- Finds the contender of this owner, or puts one. low: nothing of this name below it lives, an earlier answer said so.
+-- A refused try writes nothing. The one that is behind others is told of the first of them.
+CREATE FUNCTION acquire(s bigint, ep int, n bytea, o bytea, w int, k int, waits boolean, low bigint, tell boolean,
+                        lab text, meta text,
+                        OUT granted boolean, OUT seq bigint, OUT look_in double precision, OUT first bigint,
+                        OUT head_label text, OUT head_number bigint, OUT head_weight int, OUT head_capacity int,
+                        OUT head_ttl double precision, OUT head_metadata text)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, @schema@, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off
+SET enable_hashjoin = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '1s' AS $$
+DECLARE x session; load bigint; cap int; dead boolean; first_end timestamptz; last_end timestamptz; fits boolean;
+        again boolean := false;
+BEGIN
+  PERFORM checked();
+  SELECT * INTO x FROM session y WHERE y.id = s;
+  IF NOT FOUND THEN RAISE EXCEPTION 'session is over' USING ERRCODE = 'LH001'; END IF;
+  PERFORM enter(x.space, n);
+  PERFORM pg_advisory_xact_lock_shared(1818585185, (s & 2147483647)::int);
+  PERFORM era();
+  SELECT * INTO x FROM session y WHERE y.id = s;
+  IF x.over IS NOT FALSE OR x.expires_at <= clock_timestamp() THEN
+    RAISE EXCEPTION 'session is over' USING ERRCODE = 'LH001';
+  END IF;
+  IF x.epoch <> ep THEN RAISE EXCEPTION 'sent on an older connection' USING ERRCODE = 'LH004'; END IF;
+  LOOP
+    SELECT sum(c.weight::bigint), min(c.capacity), min(c.seq),
+           max(c.seq) FILTER (WHERE c.session = s AND c.owner = o AND NOT c.gone),
+           coalesce(bool_or(c.gone OR y.over IS NOT FALSE OR y.expires_at <= clock_timestamp()), false)
+      INTO load, cap, first, acquire.seq, dead
+      FROM contender c LEFT JOIN session y ON y.id = c.session WHERE c.space = x.space AND c.name = n AND c.seq >= low;
+    EXIT WHEN again OR NOT dead;
+    PERFORM settle(x.space, n, low, NULL, tell); again := true;
+  END LOOP;
+  IF acquire.seq IS NULL THEN
+    granted := load IS NULL AND w <= k OR load + w <= least(cap, k);
+    -- An entry that only queues commits without a flush. Its owner calls flushed() and holds only when that was answered.
+    IF granted THEN PERFORM durably(); ELSE PERFORM set_config('synchronous_commit', 'off', true); END IF;
+    IF granted OR waits THEN
+      acquire.seq := next_number();
+      INSERT INTO contender VALUES (x.space, n, acquire.seq, s, o, w, k, false, NULL, lab, meta);
+    END IF;
+    IF granted THEN first := coalesce(first, acquire.seq); RETURN; END IF;
+  END IF;
+  SELECT c.label, c.seq + y.base, c.weight, c.capacity, extract(epoch FROM y.ttl), c.metadata
+    INTO head_label, head_number, head_weight, head_capacity, head_ttl, head_metadata
+    FROM contender c JOIN session y ON y.id = c.session WHERE c.space = x.space AND c.name = n AND c.seq >= low
+    ORDER BY c.seq LIMIT 1;
+  IF acquire.seq IS NULL THEN RETURN; END IF;
+  SELECT sum(c.weight::bigint) <= min(c.capacity) INTO granted FROM contender c
+    WHERE c.space = x.space AND c.name = n AND c.seq BETWEEN low AND acquire.seq;
+  IF granted THEN PERFORM durably(); PERFORM pg_logical_emit_message(true, 'leasehold', ''); RETURN; END IF;
+  -- The first that waits looks when a lease before it ends, and soon if one has ended and a transaction keeps its entry; each
+  -- other one when its neighbour's lease ends.
+  SELECT min(CASE WHEN c.gone OR y.over IS NOT FALSE THEN '-infinity' ELSE y.expires_at END),
+         (array_agg(y.expires_at ORDER BY c.seq DESC))[1], sum(c.weight::bigint) <= min(c.capacity)
+    INTO first_end, last_end, fits FROM contender c LEFT JOIN session y ON y.id = c.session
+    WHERE c.space = x.space AND c.name = n AND c.seq >= low AND c.seq < acquire.seq;
+  look_in := CASE WHEN fits AND first_end <= clock_timestamp() THEN 0.05
+    ELSE greatest(0.05, coalesce(extract(epoch FROM (CASE WHEN fits THEN first_end ELSE last_end END) - clock_timestamp()), 0))
+    END;
+END $$;
+
+-- What this connection committed before is on the disk when this is answered. It waits under no lock.
+CREATE FUNCTION flushed() RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp AS $$
+BEGIN
+  PERFORM checked();
+  PERFORM durably();
+  PERFORM pg_logical_emit_message(true, 'leasehold', '');
+END $$;
+
+-- Removes a contender, holding or waiting. A crash of the server may bring it back unless durable: see mine.
+CREATE FUNCTION release(s bigint, n bytea, q bigint, low bigint, durable boolean, tell boolean, OUT was_there boolean)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, @schema@, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off
+SET enable_hashjoin = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '1s' AS $$
+DECLARE sp int; others bigint;
+BEGIN
+  PERFORM checked();
+  SELECT y.space INTO sp FROM session y WHERE y.id = s;
+  IF NOT FOUND THEN was_there := false; RETURN; END IF;
+  IF durable THEN PERFORM durably(); ELSE PERFORM set_config('synchronous_commit', 'off', true); END IF;
+  PERFORM enter(sp, n);
+  PERFORM era();
+  SELECT coalesce(bool_or(c.seq = q AND c.session = s AND NOT c.gone), false), count(*) FILTER (WHERE c.seq <> q)
+    INTO was_there, others FROM contender c WHERE c.space = sp AND c.name = n AND c.seq >= low;
+  IF NOT was_there THEN RETURN; END IF;
+  IF others = 0 THEN
+    PERFORM FROM contender c WHERE c.space = sp AND c.name = n AND c.seq = q FOR UPDATE SKIP LOCKED;
+    IF FOUND THEN DELETE FROM contender c WHERE c.space = sp AND c.name = n AND c.seq = q; RETURN; END IF;
+  END IF;
+  PERFORM settle(sp, n, low, q, tell);
+END $$;
+
+-- Removes whatever a request of this owner has put. On one connection it comes after that request; on a later one the epoch
+-- has refused it.
+CREATE FUNCTION abandon(s bigint, n bytea, o bytea, tell boolean) RETURNS void LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, @schema@, pg_temp SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+DECLARE q bigint;
+BEGIN
+  PERFORM checked();
+  FOR q IN SELECT c.seq FROM contender c JOIN session x ON x.id = c.session
+    WHERE x.id = s AND c.space = x.space AND c.name = n AND c.owner = o AND NOT c.gone
+  LOOP PERFORM release(s, n, q, 0, true, tell); END LOOP;
+END $$;
+
+CREATE FUNCTION renew(s bigint, OUT alive boolean, OUT asks int) LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, @schema@, pg_temp SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+BEGIN
+  PERFORM checked();
+  PERFORM era();
+  PERFORM durably();
+  UPDATE session x SET expires_at = clock_timestamp() + x.ttl
+    WHERE x.id = s AND NOT x.over AND x.expires_at > clock_timestamp();
+  alive := FOUND;
+  SELECT count(*) INTO asks FROM contender c WHERE c.session = s AND c.asked IS NOT NULL;
+END $$;
+
+CREATE FUNCTION asked(s bigint) RETURNS TABLE (seq bigint, grace_ms bigint) LANGUAGE sql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, @schema@, pg_temp AS $$
+  SELECT c.seq, (extract(epoch FROM c.asked) * 1000)::bigint FROM contender c WHERE c.session = s AND c.asked IS NOT NULL
+$$;
+
+-- The space of a prefix. A record of a move is written under this lock taken exclusively, so a session that opens is counted
+-- by it or reads it.
+CREATE FUNCTION space_of(p text) RETURNS int LANGUAGE plpgsql AS $$
+DECLARE sp int;
+BEGIN
+  SELECT y.id INTO sp FROM space y WHERE y.prefix = p;
+  IF NOT FOUND THEN
+    INSERT INTO space (prefix) VALUES (p) ON CONFLICT DO NOTHING;
+    SELECT y.id INTO sp FROM space y WHERE y.prefix = p;
+  END IF;
+  RETURN sp;
+END $$;
+
+CREATE FUNCTION open_session(p text, channel text, ttl_ms bigint, moves boolean,
+                             OUT id bigint, OUT base bigint, OUT record bytea) LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, @schema@, pg_temp SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+#variable_conflict use_variable
+DECLARE sp int; ttl interval := ttl_ms * interval '1 millisecond';
+BEGIN
+  PERFORM checked();
+  PERFORM new_era();
+  PERFORM durably();
+  sp := space_of(p);
+  PERFORM pg_advisory_xact_lock_shared(1818585186, sp);
+  SELECT CASE WHEN moves THEN 0 ELSE y.token_base END, y.record INTO base, record FROM space y WHERE y.id = sp;
+  INSERT INTO session AS x (space, channel, base, moves, ttl, expires_at)
+    VALUES (sp, channel, base, moves, ttl, clock_timestamp() + ttl) RETURNING x.id INTO id;
+  -- Without the locks of names: the removal of the dead only lets more in.
+  WITH old AS (
+    SELECT x.id FROM session x WHERE x.space = sp AND x.over AND x.expires_at < clock_timestamp() - interval '1 day'
+    ORDER BY x.id LIMIT 100 FOR UPDATE SKIP LOCKED),
+  entries AS (
+    SELECT c.ctid FROM contender c WHERE c.session > 0 AND c.session IN (SELECT o.id FROM old o) FOR UPDATE SKIP LOCKED),
+  emptied AS (DELETE FROM contender c WHERE c.ctid IN (SELECT e.ctid FROM entries e)),
+  signed AS (DELETE FROM member m WHERE m.space = sp AND m.session IN (SELECT o.id FROM old o))
+  DELETE FROM session x WHERE x.id IN (SELECT o.id FROM old o);
+  UPDATE session x SET over = true WHERE x.id IN (
+    SELECT y.id FROM session y WHERE y.space = sp AND NOT y.over AND y.expires_at < clock_timestamp() - interval '1 day'
+    ORDER BY y.id LIMIT 100 FOR NO KEY UPDATE SKIP LOCKED);
+END $$;
+
+-- First on every new connection: it refuses from here on what was sent on an older one, and tells what the server has of us.
+-- It waits for an acquire that is under way, which has the lock of the session shared.
+CREATE FUNCTION mine(s bigint, OUT epoch int, OUT names bytea[], OUT seqs bigint[]) LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, @schema@, pg_temp SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+#variable_conflict use_column
+BEGIN
+  PERFORM checked();
+  PERFORM pg_advisory_xact_lock(1818585185, (s & 2147483647)::int);
+  PERFORM era();
+  PERFORM durably();
+  UPDATE session x SET epoch = x.epoch + 1, expires_at = clock_timestamp() + x.ttl
+    WHERE x.id = s AND NOT x.over AND x.expires_at > clock_timestamp() RETURNING x.epoch INTO mine.epoch;
+  IF NOT FOUND THEN RAISE EXCEPTION 'session is over' USING ERRCODE = 'LH001'; END IF;
+  SELECT array_agg(c.name), array_agg(c.seq) INTO names, seqs
+    FROM contender c WHERE c.session = s AND c.session > 0 AND NOT c.gone;
+END $$;
+
+-- Ends a session; its entries, which the client then releases one by one, so that those behind them are told.
+CREATE FUNCTION end_session(s bigint, OUT names bytea[], OUT seqs bigint[]) LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, @schema@, pg_temp SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+BEGIN
+  PERFORM checked();
+  PERFORM pg_advisory_xact_lock(1818585185, (s & 2147483647)::int);
+  UPDATE session x SET over = true WHERE x.id = s;
+  SELECT array_agg(c.name), array_agg(c.seq) INTO names, seqs
+    FROM contender c WHERE c.session = s AND c.session > 0 AND NOT c.gone;
+END $$;
+
+-- The entries that are neither dead nor gone, of one name or of every one that begins so.
+CREATE FUNCTION inspect(p text, n bytea, is_prefix boolean)
+RETURNS TABLE (name bytea, number bigint, weight int, capacity int, holds boolean, label text, ttl double precision, metadata text)
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp SET enable_seqscan = off AS $$
+  SELECT c.name, c.seq + x.base, c.weight, c.capacity,
+         sum(c.weight::bigint) OVER w <= min(c.capacity) OVER w, c.label, extract(epoch FROM x.ttl)::double precision, c.metadata
+  FROM space s JOIN contender c ON c.space = s.id JOIN session x ON x.id = c.session
+  WHERE s.prefix = p AND NOT c.gone AND NOT x.over AND x.expires_at > clock_timestamp()
+    AND c.name >= n AND CASE WHEN is_prefix THEN substring(c.name FROM 1 FOR octet_length(n)) = n ELSE c.name = n END
+  WINDOW w AS (PARTITION BY c.name ORDER BY c.seq) ORDER BY c.name, c.seq
+$$;
+
+-- Asks the holders to release, or removes them at once; returns them. A forced removal is durable: its victim does not know.
+CREATE FUNCTION revoke(p text, n bytea, grace_ms bigint, force boolean, tell boolean)
+RETURNS TABLE (name bytea, number bigint, weight int, capacity int, holds boolean, label text, ttl double precision, metadata text)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, @schema@, pg_temp SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+#variable_conflict use_column
+DECLARE sp int; h record; span interval := grace_ms * interval '1 millisecond';
+BEGIN
+  PERFORM checked();
+  SELECT s.id INTO sp FROM space s WHERE s.prefix = p;
+  IF NOT FOUND THEN RETURN; END IF;
+  PERFORM enter(sp, n);
+  PERFORM durably();
+  FOR h IN
+    SELECT i.*, x.channel, c.seq FROM inspect(p, n, false) i
+      JOIN contender c ON c.space = sp AND c.name = n JOIN session x ON x.id = c.session
+      WHERE i.holds AND c.seq + x.base = i.number AND NOT c.gone ORDER BY c.seq
+  LOOP
+    IF force THEN
+      PERFORM settle(sp, n, 0, h.seq, tell);
+    ELSE
+      -- The row of a fenced transaction can be updated: this is no key.
+      UPDATE contender c SET asked = least(c.asked, span) WHERE c.space = sp AND c.name = n AND c.seq = h.seq;
+    END IF;
+    IF tell THEN
+      PERFORM pg_notify(h.channel, CASE WHEN force THEN 'lost ' || h.seq ELSE 'asked ' || h.seq || ' ' || grace_ms END);
+    END IF;
+    RETURN QUERY SELECT h.name, h.number, h.weight, h.capacity, h.holds, h.label, h.ttl, h.metadata;
+  END LOOP;
+END $$;
+
+CREATE FUNCTION read_record(p text) RETURNS TABLE (version bigint, value bytea) LANGUAGE sql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, @schema@, pg_temp AS $$
+  SELECT s.record_version, s.record FROM space s WHERE s.prefix = p AND s.record IS NOT NULL
+$$;
+
+-- The new version; none if another than the expected one is in force.
+CREATE FUNCTION write_record(p text, expected bigint, value bytea) RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, @schema@, pg_temp SET lock_timeout = '1s' AS $$
+DECLARE sp int; v bigint;
+BEGIN
+  PERFORM checked();
+  PERFORM durably();
+  PERFORM new_era();
+  sp := space_of(p);
+  PERFORM pg_advisory_xact_lock(1818585186, sp);
+  UPDATE space s SET record = value, record_version = next_number()
+    WHERE s.id = sp AND s.record_version IS NOT DISTINCT FROM expected RETURNING s.record_version INTO v;
+  RETURN v;
+END $$;
+
+CREATE FUNCTION sign(s bigint, o bytea, v bytea) RETURNS void LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, @schema@, pg_temp SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+DECLARE x session;
+BEGIN
+  PERFORM checked();
+  PERFORM durably();
+  SELECT * INTO x FROM session y WHERE y.id = s;
+  IF x.over IS NOT FALSE OR x.expires_at <= clock_timestamp() THEN
+    RAISE EXCEPTION 'session is over' USING ERRCODE = 'LH001';
+  END IF;
+  INSERT INTO member VALUES (x.space, o, s, v) ON CONFLICT (space, owner) DO UPDATE SET session = s, value = v;
+END $$;
+
+CREATE FUNCTION unsign(p text, o bytea) RETURNS void LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, @schema@, pg_temp SET lock_timeout = '1s' AS $$
+BEGIN
+  PERFORM checked();
+  PERFORM durably();
+  DELETE FROM member m USING space s WHERE s.prefix = p AND m.space = s.id AND m.owner = o;
+END $$;
+
+CREATE FUNCTION members(p text) RETURNS TABLE (owner bytea, value bytea) LANGUAGE sql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, @schema@, pg_temp AS $$
+  SELECT m.owner, m.value FROM space s JOIN member m ON m.space = s.id JOIN session x ON x.id = m.session
+  WHERE s.prefix = p AND NOT x.over AND x.expires_at > clock_timestamp() LIMIT 10001
+$$;
+
+-- The base, a lower bound of later numbers, and how many other sessions of this space add the base.
+CREATE FUNCTION token_base(p text, own bigint, OUT base bigint, OUT floor bigint, OUT sessions bigint)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp SET lock_timeout = '1s' AS $$
+DECLARE sp int;
+BEGIN
+  PERFORM checked();
+  PERFORM new_era();
+  sp := space_of(p);
+  SELECT s.token_base INTO base FROM space s WHERE s.id = sp;
+  floor := next_number();
+  SELECT count(*) INTO sessions FROM session x
+    WHERE x.space = sp AND x.id <> own AND NOT x.moves AND NOT x.over AND x.expires_at > clock_timestamp();
+END $$;
+
+CREATE FUNCTION raise_token_base(p text, at_least bigint) RETURNS void LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, @schema@, pg_temp SET lock_timeout = '1s' AS $$
+DECLARE sp int;
+BEGIN
+  PERFORM checked();
+  PERFORM durably();
+  sp := space_of(p);
+  UPDATE space s SET token_base = greatest(s.token_base, at_least) WHERE s.id = sp;
+END $$;
+
+-- In the user's transaction: nobody else can hold the lock until it ends. It waits for nobody and holds up no renewal.
+CREATE FUNCTION fence(prefix text, name text, token bigint) RETURNS void LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, @schema@, pg_temp SET enable_seqscan = off AS $$
+#variable_conflict use_column
+DECLARE ok boolean; sp int; q bigint; t interval; n bytea := convert_to(fence.name, 'UTF8');
+        idle interval := current_setting('idle_in_transaction_session_timeout')::interval;
+BEGIN
+  SELECT y.id INTO sp FROM space y WHERE y.prefix = fence.prefix;
+  SELECT c.seq, x.ttl INTO q, t FROM contender c JOIN session x ON x.id = c.session
+    WHERE c.space = sp AND c.name = n AND c.seq = (fence.token >> 10) - x.base AND NOT c.gone AND NOT x.over
+      AND x.expires_at > clock_timestamp()
+    FOR KEY SHARE OF c;
+  IF FOUND THEN
+    SELECT sum(c.weight::bigint) <= min(c.capacity) INTO ok FROM contender c
+      WHERE c.space = sp AND c.name = n AND c.seq <= q;
+  END IF;
+  IF ok IS NOT TRUE THEN
+    RAISE EXCEPTION 'the lock % is not held with token %', fence.name, fence.token USING ERRCODE = 'LH002';
+  END IF;
+  IF idle = '0' OR idle > t THEN
+    PERFORM set_config('idle_in_transaction_session_timeout', (extract(epoch FROM t) * 1000)::bigint::text, true);
+  END IF;
+END $$;
+
+SELECT new_era();
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA @schema@ FROM PUBLIC;

@@ -1,0 +1,156 @@
+//! The functions of the server, each one statement. Every one may be sent again.
+
+use std::sync::Arc;
+
+use leasehold_core::backend::{AcquireRequest, Holder, StoreEvent};
+use leasehold_core::{Error, LostReason, Result};
+use tokio_postgres::types::Type;
+
+use super::Session;
+use crate::connection::{Route, Rows, Values};
+use crate::error;
+use crate::keys::{holder, mode_of, number_of, owner_bytes};
+use crate::protocol::{Demand, Seq};
+
+/// A name as the server has it, and the number of an entry.
+pub(super) type There = (Vec<u8>, Seq);
+
+/// The answer to `acquire`.
+pub(super) struct Acquired {
+    pub(super) granted: bool,
+    pub(super) seq: Option<Seq>,
+    /// After so many seconds a lease before the entry may have ended.
+    pub(super) look_in: Option<f64>,
+    /// Below it nothing of the name lives.
+    pub(super) first: Option<Seq>,
+    pub(super) head: Option<Holder>,
+}
+
+impl Session {
+    /// Calls one function of the server. A session that is over there is lost here.
+    async fn call(&self, line: &Route, function: &str, values: Values<'_>) -> Result<Rows> {
+        let schema = &self.sessions.schema;
+        let places: Vec<_> = (1..=values.len()).map(|at| format!("${at}")).collect();
+        let statement = format!("SELECT * FROM {schema}.{function}({})", places.join(","));
+        line.requests.ask(&statement, values).await
+    }
+
+    pub(super) async fn acquire(
+        &self,
+        line: &Route,
+        epoch: i32,
+        request: &AcquireRequest,
+        patience: Demand,
+    ) -> Result<Acquired> {
+        let (name, owner) = (request.name.as_str().as_bytes(), owner_bytes(request.owner));
+        let (weight, capacity) = (number_of(request.mode.weight()), number_of(request.mode.capacity()));
+        let (waits, tell) = (patience == Demand::Waits, self.sessions.tells());
+        let low = self.lows.lock().of(&request.name);
+        let values: Values<'_> = &[
+            (&self.number, Type::INT8),
+            (&epoch, Type::INT4),
+            (&name, Type::BYTEA),
+            (&owner, Type::BYTEA),
+            (&weight, Type::INT4),
+            (&capacity, Type::INT4),
+            (&waits, Type::BOOL),
+            (&low, Type::INT8),
+            (&tell, Type::BOOL),
+            (&&*request.label, Type::TEXT),
+            (&request.metadata.as_deref(), Type::TEXT),
+        ];
+        let reply =
+            self.call(line, "acquire", values).await.inspect_err(|error| self.note_full_queue(error))?;
+        let row = reply.one()?;
+        let head = match (row.get::<Option<String>>(4)?, row.get::<Option<i64>>(5)?) {
+            (Some(label), Some(number)) => {
+                let ttl = row.get::<Option<f64>>(8)?;
+                let mode = mode_of(row.get::<Option<i32>>(6)?, row.get::<Option<i32>>(7)?);
+                Some(holder(label, number, mode, ttl, row.get(9)?))
+            }
+            _ => None,
+        };
+        Ok(Acquired {
+            granted: row.get(0)?,
+            seq: row.get(1)?,
+            look_in: row.get(2)?,
+            first: row.get(3)?,
+            head,
+        })
+    }
+
+    pub(super) async fn flush(&self, line: &Route) -> Result<()> {
+        self.call(line, "flushed", &[]).await.map(drop)
+    }
+
+    /// Removes an entry; returns whether it was there.
+    pub(super) async fn release_entry(&self, line: &Route, name: &[u8], seq: Seq, low: Seq) -> Result<bool> {
+        let durable = self.sessions.server.config.durable_release;
+        loop {
+            let tell = self.sessions.tells();
+            let values: Values<'_> = &[
+                (&self.number, Type::INT8),
+                (&name, Type::BYTEA),
+                (&seq, Type::INT8),
+                (&low, Type::INT8),
+                (&durable, Type::BOOL),
+                (&tell, Type::BOOL),
+            ];
+            match self.call(line, "release", values).await {
+                Err(error) if tell && error::is_full_queue(&error) => self.note_full_queue(&error),
+                reply => return reply?.one()?.get(0),
+            }
+        }
+    }
+
+    /// Removes whatever a request of that owner has put.
+    pub(super) async fn abandon(&self, line: &Route, request: &AcquireRequest) -> Result<()> {
+        let (name, owner) = (request.name.as_str().as_bytes(), owner_bytes(request.owner));
+        let tell = self.sessions.tells();
+        let values: Values<'_> =
+            &[(&self.number, Type::INT8), (&name, Type::BYTEA), (&owner, Type::BYTEA), (&tell, Type::BOOL)];
+        let answer = self.call(line, "abandon", values).await;
+        answer.map(drop).inspect_err(|error| self.note_full_queue(error))
+    }
+
+    /// Begins an epoch; returns it, and the entries of the session.
+    pub(super) async fn mine(self: &Arc<Self>, line: &Route) -> Result<(i32, Vec<There>)> {
+        let reply = self.call(line, "mine", &[(&self.number, Type::INT8)]).await;
+        let reply = reply.inspect_err(|error| self.hears_of_the_end(error))?;
+        let row = reply.one()?;
+        Ok((row.get(0)?, there(row.get(1)?, row.get(2)?)))
+    }
+
+    /// Ends the session; returns the entries that are left of it.
+    pub(super) async fn end_session(&self, line: &Route) -> Result<Vec<There>> {
+        let reply = self.call(line, "end_session", &[(&self.number, Type::INT8)]).await?;
+        let row = reply.one()?;
+        Ok(there(row.get(0)?, row.get(1)?))
+    }
+
+    /// The entries whose release is requested, and the grace of each in milliseconds.
+    pub(super) async fn asked(&self, line: &Route) -> Result<Vec<(Seq, i64)>> {
+        let reply = self.call(line, "asked", &[(&self.number, Type::INT8)]).await?;
+        reply.rows().map(|row| Ok((row.get(0)?, row.get(1)?))).collect()
+    }
+
+    /// An error may say that the session is over.
+    pub(super) fn hears_of_the_end(self: &Arc<Self>, error: &Error) {
+        if error.lost_reason().is_some() {
+            self.lose(LostReason::SessionLost);
+        }
+    }
+
+    /// From now on waiters are not told until the queue has room: they look by themselves.
+    fn note_full_queue(&self, error: &Error) {
+        if error::is_full_queue(error) && self.sessions.stop_telling() {
+            let warning = "the notification queue of the server is full: waiters look by themselves for a while; a client that \
+                           listens is in an open transaction";
+            self.sessions.events.tell(StoreEvent::Warning(warning.into()));
+        }
+    }
+}
+
+fn there(names: Option<Vec<Vec<u8>>>, seqs: Option<Vec<i64>>) -> Vec<There> {
+    names.unwrap_or_default().into_iter().zip(seqs.unwrap_or_default()).collect()
+}

@@ -1,0 +1,167 @@
+//! The schema in the server: its version, its rights, its eras, and what a cycle costs there.
+
+use leasehold_core::{ErrorKind, LockManager};
+use leasehold_postgres::PostgresConfig;
+use testbed::postgres::Setup;
+
+use crate::fixture::{BOUND, Beside, Fixture, NAME, eventually, hold, open, trials};
+
+trials!(
+    other_version_is_refused_with_both_numbers,
+    executing_functions_is_the_only_right_needed,
+    repeatable_read_is_refused_by_name,
+    another_history_begins_a_larger_era,
+    half_used_counter_begins_anew,
+    hold_outlives_a_crash_of_the_server,
+    cycle_is_two_statements,
+    waiters_without_messages_ask_in_order,
+);
+
+async fn other_version_is_refused_with_both_numbers() {
+    let fixture = Fixture::start().await;
+    fixture.manager().await.shutdown().await.unwrap();
+    let other =
+        "CREATE OR REPLACE FUNCTION leasehold.schema_version() RETURNS int LANGUAGE sql AS 'SELECT 7'";
+    fixture.server.sql(other).await.unwrap();
+    let refused = open(fixture.config()).await.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::Unsupported, "{refused:#}");
+    let said = refused.to_string();
+    assert!(said.contains("version 7") && said.contains("knows 1"), "{said}");
+}
+
+/// A user without it is told how the schema comes there, and one with it reads and writes no table.
+async fn executing_functions_is_the_only_right_needed() {
+    let fixture = Fixture::start().await;
+    for statement in ["CREATE ROLE app LOGIN", "ALTER ROLE app PASSWORD 'secret'"] {
+        fixture.server.sql(statement).await.unwrap();
+    }
+    let app = || {
+        let mut server = tokio_postgres::Config::new();
+        let addr = fixture.server.addr();
+        server
+            .host(addr.ip().to_string())
+            .port(addr.port())
+            .user("app")
+            .password("secret")
+            .dbname("postgres");
+        PostgresConfig::from(server)
+    };
+    let refused = open(app().create(false)).await.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::Unsupported, "{refused:#}");
+    assert!(refused.to_string().contains("postgres-schema"), "{refused}");
+    fixture.manager().await.shutdown().await.unwrap();
+    for grant in ["USAGE ON SCHEMA leasehold", "EXECUTE ON ALL FUNCTIONS IN SCHEMA leasehold"] {
+        fixture.server.sql(&format!("GRANT {grant} TO app")).await.unwrap();
+    }
+    let locks = open(app()).await.unwrap();
+    let guard = hold(&locks).await;
+    assert_eq!(locks.inspect(NAME).await.unwrap().holders.len(), 1);
+    guard.release().await.unwrap();
+    let own = "SET ROLE app; SELECT count(*) FROM leasehold.contender";
+    assert!(fixture.server.sql(own).await.unwrap_err().to_string().contains("permission denied"));
+}
+
+/// Behind a pooler the connections cannot set it themselves.
+async fn repeatable_read_is_refused_by_name() {
+    let fixture = Fixture::start().await;
+    fixture.manager().await.shutdown().await.unwrap();
+    let set = "ALTER DATABASE postgres SET default_transaction_isolation = 'repeatable read'";
+    fixture.server.sql(set).await.unwrap();
+    let refused = open(fixture.config().listen(false)).await.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::Unsupported, "{refused:#}");
+    assert!(refused.to_string().contains("default_transaction_isolation"), "{refused}");
+    hold(&fixture.manager().await).await.release().await.unwrap();
+}
+
+/// The mark of the server differs, as after a restore: a session that lives goes on, and tokens grow.
+async fn another_history_begins_a_larger_era() {
+    let fixture = Fixture::start().await;
+    let locks = fixture.manager().await;
+    let before = hold(&locks).await;
+    for mark in ["timeline = 9", "system = 7", "counter = 7"] {
+        let token = before.token();
+        fixture.server.sql(&format!("UPDATE leasehold.origin SET {mark}")).await.unwrap();
+        let other = fixture.manager().await;
+        let later = other.lock("later").unwrap().acquire().await.unwrap();
+        assert!(later.token().counter() >> 40 > token.counter() >> 40, "{mark}: {later:?} after {token}");
+        before.ensure_held().unwrap();
+        fixture.server.sql("UPDATE leasehold.origin SET era = era + 1").await.unwrap();
+        later.release().await.unwrap();
+    }
+    before.release().await.unwrap();
+}
+
+async fn half_used_counter_begins_anew() {
+    let fixture = Fixture::start().await;
+    let before = hold(&fixture.manager().await).await.token();
+    fixture.server.sql("SELECT setval('leasehold.counter', 549755813888)").await.unwrap();
+    let later = hold(&fixture.manager().await).await.token();
+    assert_eq!(later.counter() >> 40, (before.counter() >> 40) + 1);
+    assert!(later.counter() & 0xff_ffff_ffff < 100, "{later}");
+}
+
+async fn hold_outlives_a_crash_of_the_server() {
+    let mut fixture = Fixture::start().await;
+    let locks = fixture.manager().await;
+    let guard = hold(&locks).await;
+    fixture.server.kill().await.unwrap();
+    fixture.server.start_again().await.unwrap();
+    let other = fixture.manager().await;
+    assert!(other.lock(NAME).unwrap().try_acquire().await.unwrap().is_none());
+    guard.ensure_held().unwrap();
+    guard.release().await.unwrap();
+    hold(&other).await.release().await.unwrap();
+}
+
+/// Two statements for a free lock, one for a try that is refused, and three where one waits; also of readers.
+async fn cycle_is_two_statements() {
+    let fixture = Fixture::on(Setup::new().setting("log_statement=all")).await;
+    let (one, other) = (fixture.manager().await, fixture.manager().await);
+    let mut before = 0;
+    let mut statements = || {
+        let log = fixture.server.log().unwrap();
+        let ours = [".acquire(", ".release(", ".flushed(", ".abandon(", ".mine("];
+        let all = ours.iter().map(|function| log.matches(function).count()).sum::<usize>();
+        all - std::mem::replace(&mut before, all)
+    };
+    for _ in 0..10 {
+        hold(&one).await.release().await.unwrap();
+    }
+    assert_eq!(statements(), 20);
+    let guard = hold(&one).await;
+    assert!(other.lock(NAME).unwrap().try_acquire().await.unwrap().is_none());
+    assert_eq!(statements(), 2);
+    let lock = other.lock(NAME).unwrap();
+    let waiting = Beside::start(async move { lock.acquire().await.unwrap() });
+    eventually("it waits", async || one.inspect(NAME).await.unwrap().contenders > 0).await;
+    guard.release().await.unwrap();
+    waiting.end("it holds").await.release().await.unwrap();
+    assert_eq!(statements(), 4);
+    let lock = |locks: &LockManager| locks.lock(NAME).unwrap().shared().wait(BOUND);
+    let readers = (lock(&one).acquire().await.unwrap(), lock(&other).acquire().await.unwrap());
+    readers.0.release().await.unwrap();
+    readers.1.release().await.unwrap();
+    assert_eq!(statements(), 4);
+}
+
+/// As behind a pooler that passes no notification on.
+async fn waiters_without_messages_ask_in_order() {
+    let fixture = Fixture::start().await;
+    let holder = open(fixture.config().listen(false)).await.unwrap();
+    let guard = hold(&holder).await;
+    let mut waiting = Vec::new();
+    for place in 1..=3 {
+        let locks = open(fixture.config().listen(false)).await.unwrap();
+        let lock = locks.lock(NAME).unwrap();
+        waiting.push((Beside::start(async move { lock.acquire().await.unwrap() }), locks));
+        eventually("it waits", async || holder.inspect(NAME).await.unwrap().contenders == place).await;
+    }
+    let mut last = guard.token();
+    guard.release().await.unwrap();
+    for (waiter, _locks) in waiting {
+        let guard = waiter.end("it holds").await;
+        assert!(guard.token() > last, "out of order");
+        last = guard.token();
+        guard.release().await.unwrap();
+    }
+}

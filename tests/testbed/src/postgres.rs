@@ -1,0 +1,247 @@
+//! A running PostgreSQL server. It refuses to run as root: then it runs as the user `nobody`.
+
+use std::net::SocketAddr;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{fs, io};
+
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+use tempfile::TempDir;
+use tokio::process::Command;
+use tokio::time::sleep;
+
+use crate::scratch::in_memory;
+use crate::{Certificates, Launch, Port, Process, Scratch};
+
+/// How a server is to be set up.
+#[derive(Clone, Debug, Default)]
+#[must_use = "nothing runs before `start`"]
+pub struct Setup {
+    settings: Vec<String>,
+    certificates: Option<(Certificates, bool)>,
+}
+
+impl Setup {
+    /// Two hundred connections, no wait for the disk: what is written outlives the process that wrote it.
+    pub fn new() -> Self {
+        let settings = ["fsync=off", "max_connections=600", "unix_socket_directories="];
+        Self { settings: settings.map(str::to_owned).into(), certificates: None }
+    }
+
+    /// Adds a setting of the form `name=value`.
+    pub fn setting(mut self, setting: impl Into<String>) -> Self {
+        self.settings.push(setting.into());
+        self
+    }
+
+    /// Speaks TLS to everybody, or only to clients with a certificate of the same authority.
+    pub fn tls(mut self, certificates: &Certificates, demands_ours: bool) -> Self {
+        self.certificates = Some((certificates.clone(), demands_ours));
+        self
+    }
+
+    /// Starts it; it serves when this returns.
+    pub async fn start(self) -> io::Result<Server> {
+        let (port, scratch, data) = (Port::reserve()?, Scratch::new("postgres")?, in_memory("postgres")?);
+        for directory in [scratch.path(), data.path()] {
+            give_away(directory)?;
+        }
+        let mut server_args = vec!["-D".to_owned(), data.path().display().to_string()];
+        let listen = ["listen_addresses=127.0.0.1".to_owned(), format!("port={}", port.number())];
+        let mut files = Vec::new();
+        if let Some((certificates, _)) = &self.certificates {
+            let (certificate, key) = certificates.server();
+            files = vec![
+                ("ssl_ca_file", certificates.authority()),
+                ("ssl_cert_file", certificate),
+                ("ssl_key_file", key),
+            ];
+        }
+        let tls =
+            files.iter().map(|(setting, _)| format!("{setting}={}", data.path().join(setting).display()));
+        let tls = tls.chain((!files.is_empty()).then(|| "ssl=on".to_owned()));
+        for setting in self.settings.iter().cloned().chain(listen).chain(tls) {
+            server_args.extend(["-c".to_owned(), setting]);
+        }
+        let launch = unprivileged(&program("postgres")?, scratch.path()).args(server_args);
+        let rules = match &self.certificates {
+            None => "host all postgres all trust\nhost all all all scram-sha-256\n",
+            Some((_, false)) => "hostssl all all all trust\n",
+            Some((_, true)) => "hostssl all all all trust clientcert=verify-ca\n",
+        };
+        let disk = Disk { data, scratch, rules, files };
+        disk.initialise().await?;
+        let mut launch = launch;
+        let process = launch.spawn()?;
+        let server = Server { process, launch, port, disk };
+        server.ready().await?;
+        Ok(server)
+    }
+}
+
+/// A PostgreSQL server; killed, and its directories removed, when dropped.
+#[derive(Debug)]
+pub struct Server {
+    /// Before the directories, in which it writes.
+    process: Process,
+    launch: Launch,
+    port: Port,
+    disk: Disk,
+}
+
+#[derive(Debug)]
+struct Disk {
+    data: TempDir,
+    scratch: Scratch,
+    rules: &'static str,
+    files: Vec<(&'static str, PathBuf)>,
+}
+
+impl Disk {
+    async fn initialise(&self) -> io::Result<()> {
+        let args =
+            ["--username=postgres", "--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C", "-D"];
+        let launch = unprivileged(&program("initdb")?, self.scratch.path());
+        let mut making = launch.args(args).args([self.data.path()]).spawn()?;
+        if !making.wait(START).await?.success() {
+            return Err(io::Error::other(fs::read_to_string(making.log())?));
+        }
+        fs::write(self.data.path().join("pg_hba.conf"), self.rules)?;
+        for (name, source) in &self.files {
+            let file = self.data.path().join(name);
+            fs::copy(source, &file)?;
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o600))?;
+            give_away(&file)?;
+        }
+        Ok(())
+    }
+}
+
+impl Server {
+    /// Where clients connect.
+    pub fn addr(&self) -> SocketAddr {
+        self.port.addr()
+    }
+
+    /// Runs a statement as the superuser; returns its rows, with a bar between columns.
+    pub async fn sql(&self, statement: &str) -> io::Result<String> {
+        let mut psql = Command::new(program("psql")?);
+        psql.args([
+            "-X",
+            "-q",
+            "-A",
+            "-t",
+            "-v",
+            "ON_ERROR_STOP=1",
+            "-h",
+            "127.0.0.1",
+            "-U",
+            "postgres",
+            "-d",
+            "postgres",
+        ]);
+        psql.args(["-p", &self.port.number().to_string(), "-c", statement]);
+        let ran = psql.kill_on_drop(true).output().await?;
+        match ran.status.success() {
+            true => Ok(String::from_utf8_lossy(&ran.stdout).trim_end().to_owned()),
+            false => Err(io::Error::other(String::from_utf8_lossy(&ran.stderr).into_owned())),
+        }
+    }
+
+    /// What it has logged since it was started.
+    pub fn log(&self) -> io::Result<String> {
+        fs::read_to_string(self.process.log())
+    }
+
+    /// Waits until it serves.
+    pub async fn ready(&self) -> io::Result<()> {
+        let serves = || async { self.sql("SELECT 1").await.ok().map(drop) };
+        Ok(self.process.serves(START, serves).await?)
+    }
+
+    /// Kills it: its processes end without writing anything more.
+    pub async fn kill(&mut self) -> io::Result<()> {
+        // It would start others meanwhile.
+        self.process.stop().await?;
+        let children = self.children()?;
+        for child in &children {
+            let _ended = kill_process(*child, Signal::KILL);
+        }
+        self.process.kill().await?;
+        // One that has not ended yet keeps the next server from starting.
+        for child in children {
+            while fs::read_link(format!("/proc/{}/exe", child.as_raw_pid())).is_ok() {
+                sleep(Duration::from_millis(1)).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts it again on its data, after it was killed.
+    pub async fn start_again(&mut self) -> io::Result<()> {
+        self.process = self.launch.spawn()?;
+        self.ready().await
+    }
+
+    /// Starts it again without data, after it was killed.
+    pub async fn start_empty(&mut self) -> io::Result<()> {
+        for entry in fs::read_dir(self.disk.data.path())? {
+            let path = entry?.path();
+            if path.is_dir() { fs::remove_dir_all(path)? } else { fs::remove_file(path)? }
+        }
+        self.disk.initialise().await?;
+        self.start_again().await
+    }
+
+    /// Stops it and its processes.
+    pub async fn stop(&self) -> io::Result<()> {
+        self.process.stop().await?;
+        for child in self.children()? {
+            kill_process(child, Signal::STOP)?;
+        }
+        Ok(())
+    }
+
+    /// Lets it go on.
+    pub fn cont(&self) -> io::Result<()> {
+        for child in self.children()? {
+            kill_process(child, Signal::CONT)?;
+        }
+        Ok(self.process.cont()?)
+    }
+
+    fn children(&self) -> io::Result<Vec<Pid>> {
+        let pid = self.process.pid();
+        let listed = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
+        Ok(listed.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect())
+    }
+}
+
+/// Below Debian's directory of the newest version, or on the path.
+fn program(name: &str) -> io::Result<PathBuf> {
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let version = |path: &PathBuf| path.file_name()?.to_str()?.parse::<u32>().ok();
+    let newest =
+        versions.map(|entry| entry.path()).filter(|path| version(path).is_some()).max_by_key(version);
+    Ok(newest.map_or_else(|| PathBuf::from(name), |path| path.join("bin").join(name)))
+}
+
+fn unprivileged(program: &Path, dir: &Path) -> Launch {
+    if !geteuid().is_root() {
+        return Launch::new(program, dir);
+    }
+    let nobody = NOBODY.to_string();
+    Launch::new("setpriv", dir)
+        .args(["--reuid", &nobody, "--regid", &nobody, "--clear-groups"])
+        .args([program])
+}
+
+fn give_away(path: &Path) -> io::Result<()> {
+    if geteuid().is_root() { chown(path, Some(NOBODY), Some(NOBODY)) } else { Ok(()) }
+}
+
+const NOBODY: u32 = 65_534;
+
+/// How long a server may take to start, on a machine that is busy.
+const START: Duration = Duration::from_secs(60);
