@@ -11,7 +11,7 @@ use leasehold_core::backend::{
     AcquireRequest, Attempt, Events, Finding, Grant, Holder, Inbox, LeaseId, LockBackend, LockState, Renewal,
     Revoke, StoreConfig, TokenBase,
 };
-use leasehold_core::{Env, Error, ErrorKind, Guarantees, LockName, LostReason, Result};
+use leasehold_core::{Env, Guarantees, LockName, LostReason, Result};
 
 use crate::admin::diagnosis;
 use crate::config::PostgresConfig;
@@ -53,20 +53,16 @@ impl PostgresBackend {
         let sessions = Sessions::new(config, env, events)?;
         let reach = Guarantees::CROSS_PROCESS | Guarantees::CROSS_HOST | Guarantees::SURVIVES_RESTART;
         let modes = Guarantees::SHARED | Guarantees::PERMITS;
-        let guarantees = reach | modes | Guarantees::FENCED | Guarantees::FIFO | Guarantees::LEASED;
+        let order = Guarantees::FENCED | Guarantees::FIFO | Guarantees::LEASED;
+        let survives =
+            if config.needs_replicas { Guarantees::SURVIVES_FAILOVER } else { Guarantees::empty() };
+        let guarantees = reach | modes | order | survives;
         // From here on, dropping it ends the started tasks.
-        let mut backend = Self { sessions: Arc::new(OpenSessions(sessions)), guarantees, inbox };
+        let backend = Self { sessions: Arc::new(OpenSessions(sessions)), guarantees, inbox };
         let sessions = &backend.sessions.0;
         let bound = sessions.env.timing().connect_timeout;
         let begun = sessions.env.within(bound, sessions.session()).await;
         begun.unwrap_or_else(|| Err(sessions.server.why_not()))?;
-        if config.needs_replicas {
-            if !diagnosis::has_replicas(sessions).await? {
-                let why = "the server has no synchronous standby: set `synchronous_standby_names`, or leave out `replicas=sync`";
-                return Err(Error::not_applied(ErrorKind::Unsupported, why));
-            }
-            backend.guarantees |= Guarantees::SURVIVES_FAILOVER;
-        }
         Ok(backend)
     }
 }

@@ -36,8 +36,10 @@ pub struct PostgresConfig {
 }
 
 impl From<Config> for PostgresConfig {
-    /// Both connections of a manager are made by `server`; its TLS mode is replaced by [`PostgresConfig::tls`].
+    /// Both connections of a manager are made by `server`. Its TLS mode `Require` means [`PostgresConfig::tls`] with the
+    /// system's authorities; `Prefer`, which is its default, means a connection without TLS.
     fn from(server: Config) -> Self {
+        let tls = (server.get_ssl_mode() == SslMode::Require).then(Tls::new);
         Self {
             server,
             prefix: Self::DEFAULT_PREFIX.to_owned(),
@@ -46,7 +48,7 @@ impl From<Config> for PostgresConfig {
             listen: true,
             durable_release: false,
             needs_replicas: false,
-            tls: None,
+            tls,
         }
     }
 }
@@ -93,8 +95,8 @@ impl PostgresConfig {
         self
     }
 
-    /// Promises that the loss of the primary loses no lock. Opening fails with `Unsupported` if the server has no synchronous
-    /// standby.
+    /// Promises that the loss of the primary loses no lock. Each connection fails with `Unsupported` if the server has no
+    /// synchronous standby.
     pub fn synchronous_replicas(mut self) -> Self {
         self.needs_replicas = true;
         self
@@ -107,8 +109,13 @@ impl PostgresConfig {
     }
 
     /// Returns the SQL that creates tables and functions in a schema of that name.
-    pub fn schema_text(schema: &str) -> String {
-        schema::text(schema)
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidOption`](leasehold_core::ErrorKind::InvalidOption) for a name with anything but letters, digits and
+    /// underscores.
+    pub fn schema_text(schema: &str) -> Result<String> {
+        schema::valid(schema).map(|()| schema::text(schema))
     }
 
     /// Reads the configuration from a URL. Files are read at once.
@@ -175,17 +182,11 @@ impl PostgresConfig {
             let form = "expected postgres://user@host/database";
             return Err(Error::invalid_option(format!("cannot use Postgres without a host: {form}")));
         }
-        let texts = [("prefix", &self.prefix), ("schema", &self.schema)];
-        for (option, text) in texts {
-            if text.chars().any(char::is_control) {
-                let why = format!("`{option}` {text:?} is invalid: it contains a control character");
-                return Err(Error::invalid_option(why));
-            }
-        }
-        if self.schema.is_empty() || self.schema.len() > 63 {
-            let why = format!("`schema` {:?} is invalid: expected 1 to 63 bytes", self.schema);
+        if self.prefix.chars().any(char::is_control) {
+            let why = format!("`prefix` {:?} is invalid: it contains a control character", self.prefix);
             return Err(Error::invalid_option(why));
         }
+        schema::valid(&self.schema)?;
         self.encryption()?;
         Ok(self)
     }
@@ -224,14 +225,6 @@ impl PostgresConfig {
         if server.get_application_name().is_none() {
             server.application_name("leasehold");
         }
-        // A pooler in transaction mode refuses options.
-        if self.listen {
-            let own = server.get_options().map(|own| format!("{own} ")).unwrap_or_default();
-            server.options(format!(
-                "{own}-c default_transaction_isolation=read\\ committed -c statement_timeout={}",
-                op_timeout.as_millis().max(1)
-            ));
-        }
         server
     }
 }
@@ -269,6 +262,11 @@ mod tests {
             assert_eq!(config.tls, Some(Tls::new()), "{mode}");
         }
         assert_eq!(config("postgres://u@h/d?sslmode=disable").unwrap().tls, None);
+        let mut server = Config::new();
+        server.host("h").ssl_mode(SslMode::Require);
+        let of_client = PostgresConfig::from(server).for_connections(Duration::from_secs(1));
+        assert_eq!(of_client.get_ssl_mode(), SslMode::Require);
+        assert_eq!(of_client.get_options(), None, "a pooler refuses that parameter");
     }
 
     #[test]
@@ -283,6 +281,9 @@ mod tests {
             "postgres://h/d?listen=no",
             "postgres://h/d?replicas=2",
             "postgres://h/d?schema=",
+            "postgres://h/d?schema=a%24b",
+            "postgres://h/d?schema=a%22b",
+            "postgres://h/d?schema=a%0ab",
             "postgres://h/d?prefix=a%0ab",
             "postgres://h/d?ca=/there/is/no/such/file",
         ] {
@@ -291,10 +292,17 @@ mod tests {
         }
     }
 
-    /// Quotes in the name of a schema end no text.
+    /// A name that would end the quoted text around the functions is refused, wherever it comes from.
     #[test]
-    fn schema_name_is_quoted() {
-        let text = PostgresConfig::schema_text("a\"b");
-        assert!(text.contains("CREATE SCHEMA IF NOT EXISTS \"a\"\"b\";") && !text.contains("@schema@"));
+    fn schema_name_ends_no_text() {
+        let text = PostgresConfig::schema_text("locks_2").unwrap();
+        assert!(text.contains("CREATE SCHEMA \"locks_2\";") && !text.contains("@schema@"));
+        for name in ["$text$", "a\nb", "a\"b", "", &"a".repeat(64)] {
+            assert_eq!(
+                *PostgresConfig::schema_text(name).unwrap_err().kind(),
+                ErrorKind::InvalidOption,
+                "{name:?}"
+            );
+        }
     }
 }

@@ -62,6 +62,10 @@ fn of_code(code: &str) -> (ErrorKind, &'static str) {
             (Unavailable, "the server did not get to the request in time")
         }
         "25006" | "55000" => (Unavailable, "the server is a standby"),
+        "42P06" => (
+            InvalidOption,
+            "the schema exists, but not as one of leasehold: choose another `schema`, or drop it",
+        ),
         "42501" => (Denied, "this user lacks a right"),
         "3D000" | "3F000" => (InvalidOption, "the database of the URL does not exist"),
         "42883" | "42P01" | "42704" | "42703" => (Unsupported, NO_SCHEMA),
@@ -98,6 +102,21 @@ pub(crate) fn no_schema(schema: &str) -> Error {
         Unsupported,
         format!("the schema {schema:?} of leasehold is not in this database: {remedy}"),
     )
+}
+
+pub(crate) fn shared_schema(schema: &str) -> Error {
+    Error::not_applied(
+        Unsupported,
+        format!(
+            "the schema {schema:?} is not leasehold's own: the role that owns it must own every function in it, and no other role \
+             may have `CREATE` on it; revoke that right, or use another `schema`"
+        ),
+    )
+}
+
+pub(crate) fn no_standby() -> Error {
+    let why = "the server has no synchronous standby: set `synchronous_standby_names`, or leave out `replicas=sync`";
+    Error::not_applied(Unsupported, why)
 }
 
 pub(crate) fn other_version(schema: &str, found: i32, known: i32) -> Error {
@@ -155,6 +174,7 @@ mod tests {
             ("53300", Unavailable),
             ("53100", Unavailable),
             ("28P01", Denied),
+            ("42P06", InvalidOption),
             ("42501", Denied),
             ("3D000", InvalidOption),
             ("42883", Unsupported),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use leasehold_core::Result;
+use leasehold_core::{Error, Result};
 use tokio_postgres::types::Type;
 
 use crate::config::PostgresConfig;
@@ -12,13 +12,24 @@ use crate::error;
 /// The version of the text.
 pub(crate) const VERSION: i32 = 1;
 
-/// The text, for a schema of that name.
+/// The text, for a schema of that valid name.
 pub(crate) fn text(schema: &str) -> String {
     TEXT.replace("@schema@", &quoted(schema))
 }
 
+/// A name that ends no quoted text and no comment.
+pub(crate) fn valid(schema: &str) -> Result<()> {
+    let is_valid = |letter: char| letter.is_alphanumeric() || letter == '_';
+    if schema.is_empty() || schema.len() > 63 || !schema.chars().all(is_valid) {
+        let why = "expected 1 to 63 bytes of letters, digits and underscores";
+        return Err(Error::invalid_option(format!("`schema` {schema:?} is invalid: {why}")));
+    }
+    Ok(())
+}
+
+/// A valid name, as statements have it.
 pub(crate) fn quoted(schema: &str) -> String {
-    format!("\"{}\"", schema.replace('"', "\"\""))
+    format!("\"{schema}\"")
 }
 
 /// Checks that the schema is there in this version; creates it if the configuration says so.
@@ -28,7 +39,7 @@ pub(crate) async fn ensure(config: &PostgresConfig, wire: &Arc<Wire>) -> Result<
         let install = format!(
             "SET LOCAL statement_timeout = 0; DO $install$ BEGIN PERFORM pg_advisory_xact_lock({INSTALLING}); \
              IF to_regprocedure('{}') IS NULL THEN EXECUTE $text${}$text$; END IF; END $install$",
-            function(config).replace('\'', "''"),
+            function(config),
             text(&config.schema)
         );
         let installed = wire.install(&install).await;
@@ -37,11 +48,23 @@ pub(crate) async fn ensure(config: &PostgresConfig, wire: &Arc<Wire>) -> Result<
             return Err(error);
         }
     }
+    if found.is_some() && !is_private(&config.schema, wire).await? {
+        return Err(error::shared_schema(&config.schema));
+    }
     match found {
         None => Err(error::no_schema(&config.schema)),
         Some(VERSION) => Ok(()),
         Some(found) => Err(error::other_version(&config.schema, found, VERSION)),
     }
+}
+
+/// Whether only the owner of the functions, which run with its rights, may create anything beside them.
+pub(crate) async fn is_private(schema: &str, wire: &Arc<Wire>) -> Result<bool> {
+    let is_private = "SELECT n.nspowner = ALL (SELECT p.proowner FROM pg_catalog.pg_proc p WHERE p.pronamespace = n.oid) \
+         AND NOT EXISTS (SELECT FROM pg_catalog.aclexplode(n.nspacl) a \
+                         WHERE a.privilege_type = 'CREATE' AND a.grantee <> n.nspowner) \
+         FROM pg_catalog.pg_namespace n WHERE n.nspname = $1";
+    wire.ask(is_private, &[(&schema, Type::TEXT)]).await?.one()?.get(0)
 }
 
 fn function(config: &PostgresConfig) -> String {

@@ -6,6 +6,6 @@ use crate::failure::{Exit, Failure};
 use crate::output;
 
 pub(crate) fn print(schema: &str) -> Result<Exit, Failure> {
-    output::say(PostgresConfig::schema_text(schema).trim_end())?;
+    output::say(PostgresConfig::schema_text(schema)?.trim_end())?;
     Ok(Exit::SUCCESS)
 }

@@ -8,6 +8,7 @@ use leasehold_core::{ErrorKind, Result};
 
 use crate::connection::Columns;
 use crate::session::Sessions;
+use crate::{error, schema};
 
 /// One look at a server, each a statement with one row.
 struct Inspection {
@@ -110,12 +111,10 @@ pub(crate) async fn diagnose(sessions: &Arc<Sessions>) -> Result<Vec<Finding>> {
         };
         findings.push(Finding::new(severity, look.subject, detail));
     }
+    let (severity, detail) = match schema::is_private(&sessions.server.config.schema, &line.requests).await? {
+        true => (Fine, "only the owner of the schema may create anything in it".to_owned()),
+        false => (Broken, error::shared_schema(&sessions.server.config.schema).to_string()),
+    };
+    findings.push(Finding::new(severity, "rights", detail));
     Ok(findings)
-}
-
-/// Whether the server commits to a standby, too.
-pub(crate) async fn has_replicas(sessions: &Arc<Sessions>) -> Result<bool> {
-    let line = sessions.server.line().await?;
-    let names = line.requests.ask("SELECT current_setting('synchronous_standby_names')", &[]).await?;
-    Ok(!names.one()?.get::<&str>(0)?.is_empty())
 }

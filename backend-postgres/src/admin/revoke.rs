@@ -8,6 +8,7 @@ use tokio_postgres::types::Type;
 
 use super::inspect::shown;
 use crate::connection::Values;
+use crate::error;
 use crate::session::Sessions;
 
 impl Sessions {
@@ -21,14 +22,19 @@ impl Sessions {
             Revoke::Ask { grace } => (i64::try_from(grace.as_millis()).unwrap_or(i64::MAX), false),
             Revoke::Force => (0, true),
         };
-        let tell = self.server.config.listen;
-        let values: Values<'_> = &[
-            (&self.prefix(), Type::TEXT),
-            (&name.as_str().as_bytes(), Type::BYTEA),
-            (&millis, Type::INT8),
-            (&force, Type::BOOL),
-            (&tell, Type::BOOL),
-        ];
-        self.ask("revoke($1,$2,$3,$4,$5)", values).await?.rows().map(|row| shown(&row)).collect()
+        loop {
+            let tell = self.tells();
+            let values: Values<'_> = &[
+                (&self.prefix(), Type::TEXT),
+                (&name.as_str().as_bytes(), Type::BYTEA),
+                (&millis, Type::INT8),
+                (&force, Type::BOOL),
+                (&tell, Type::BOOL),
+            ];
+            match self.ask("revoke($1,$2,$3,$4,$5)", values).await {
+                Err(error) if tell && error::is_full_queue(&error) => self.note_full_queue(&error),
+                reply => return reply?.rows().map(|row| shown(&row)).collect(),
+            }
+        }
     }
 }

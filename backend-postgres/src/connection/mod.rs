@@ -36,7 +36,7 @@ pub(crate) struct Connections {
     pub(crate) config: PostgresConfig,
     connections: Config,
     encryption: Option<Encryption>,
-    /// 128 random bits: nobody else can send to it.
+    /// 128 random bits, to which nobody else can send; empty if messages are not heard.
     pub(crate) channel: String,
     on_message: OnMessage,
     line: Reopen<Route>,
@@ -76,7 +76,7 @@ impl Connections {
             connections: config.for_connections(env.timing().op_timeout),
             encryption,
             config: config.clone(),
-            channel: format!("lh_{digits}"),
+            channel: if config.listen { format!("lh_{digits}") } else { String::new() },
             on_message,
             line: Reopen::new(env.clone()),
             generation: AtomicU64::new(0),
@@ -129,8 +129,28 @@ impl Connections {
         } else {
             listen.await?;
         }
+        self.prepare(&line).await?;
         guard.disarm();
         Ok(line)
+    }
+
+    /// Settings of the connections, once it is certain that no pooler passes them on to other clients; and the standbys.
+    async fn prepare(&self, line: &Route) -> Result<()> {
+        if self.config.listen {
+            // An error of the server comes before our own bound, and then nothing was applied.
+            let bound = (self.env.timing().op_timeout * 3 / 4).as_millis().max(1);
+            let settings = format!(
+                "SET default_transaction_isolation = 'read committed'; SET statement_timeout = {bound}"
+            );
+            tokio::try_join!(line.requests.run(&settings), line.renewals.run(&settings))?;
+        }
+        if self.config.needs_replicas {
+            let names = line.requests.ask("SELECT current_setting('synchronous_standby_names')", &[]).await?;
+            if names.one()?.get::<&str>(0)?.is_empty() {
+                return Err(error::no_standby());
+            }
+        }
+        Ok(())
     }
 
     /// A pooler in transaction mode takes `LISTEN`, and passes no message on.

@@ -6,6 +6,8 @@
 //! - **postgres.book-1** An entry that is not in the book when the answer of `mine` is read is not held later: answers of older
 //!   connections are refused from before `mine` is sent.
 //! - **postgres.book-2** An ended session never lives again; no grant names its lease (B3).
+//! - **postgres.book-3** An entry that was removed by force is not held later, whatever answer arrives after that.
+//! - **postgres.book-4** A bound of [`Lows`] counts on the connections that told it: a crash breaks them, or changes the era.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +15,7 @@ use std::time::Duration;
 use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{Error, LockName, LostReason, OwnerId, Result};
 
-use super::{Generation, Seq};
+use super::{Generation, Lows, Seq};
 
 /// What a session is told of an entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -26,6 +28,16 @@ pub(crate) enum EntryNews {
     Holds,
     /// It was removed by force.
     Gone,
+}
+
+impl EntryNews {
+    /// A removal is final (postgres.book-3). A hold outlasts older answers.
+    fn then(self, later: Self) -> Self {
+        match (self, later) {
+            (Self::Gone, _) | (Self::Holds, Self::Nothing | Self::Looks) => self,
+            _ => later,
+        }
+    }
 }
 
 /// A message of the server.
@@ -70,6 +82,11 @@ pub(crate) struct SessionBook {
     on: Generation,
     /// The epoch of these connections, once the server has told it.
     epoch: Option<i32>,
+    /// The era of the server as of that epoch.
+    era: i32,
+    /// How many removals by force of this session's entries are known here.
+    taken: i32,
+    lows: Lows,
     entries: BTreeMap<Seq, BookEntry>,
     /// Messages about numbers whose answer is still to come, while any answer is.
     early: BTreeMap<Seq, EntryNews>,
@@ -95,12 +112,15 @@ enum Phase {
 
 impl SessionBook {
     /// A session that was opened on those connections is in its first epoch.
-    pub(crate) fn new(deadline: Deadline, on: Generation) -> Self {
+    pub(crate) fn new(deadline: Deadline, on: Generation, era: i32) -> Self {
         Self {
             deadline,
             is_over: false,
             on,
             epoch: Some(1),
+            era,
+            taken: 0,
+            lows: Lows::default(),
             entries: BTreeMap::new(),
             early: BTreeMap::new(),
             asking: 0,
@@ -139,6 +159,7 @@ impl SessionBook {
     pub(crate) fn moves_to(&mut self, generation: Generation) {
         if generation > self.on {
             (self.on, self.epoch) = (generation, None);
+            self.lows = Lows::default();
         }
     }
 
@@ -152,10 +173,44 @@ impl SessionBook {
     }
 
     /// What the server had and the book had not is released.
-    pub(crate) fn in_epoch(&mut self, generation: Generation, epoch: i32) {
+    pub(crate) fn in_epoch(&mut self, generation: Generation, epoch: i32, era: i32) {
         if self.on == generation {
-            self.epoch = Some(epoch);
+            (self.epoch, self.era) = (Some(epoch), era);
         }
+    }
+
+    /// A renewal on those connections told the era; returns whether the server has crashed or was replaced behind them, as
+    /// behind a pooler. Then it may have lost releases, and `mine` has to show that on new connections.
+    pub(crate) fn is_other_era(&self, generation: Generation, era: i32) -> bool {
+        self.epoch_on(generation).is_some() && self.era != era
+    }
+
+    /// Below that number nothing of the name lives.
+    pub(crate) fn low(&self, name: &LockName) -> Seq {
+        self.lows.of(name)
+    }
+
+    /// An answer on those connections told the lowest live number.
+    pub(crate) fn learn(&mut self, name: &LockName, first: Seq, on: Generation) {
+        if self.on == on {
+            self.lows.learn(name, first);
+        }
+    }
+
+    /// The entries that a later look at the server has to show, unless they were removed; and whether these are all. An answer
+    /// that is still to come may show another one.
+    pub(crate) fn known(&self) -> (Vec<Seq>, bool) {
+        (self.entries.keys().copied().collect(), self.asking == 0)
+    }
+
+    /// A renewal told how many removals by force there were; returns whether one of them is not known.
+    pub(crate) fn misses(&self, taken: i32) -> bool {
+        self.taken != taken
+    }
+
+    /// So many removals are known.
+    pub(crate) fn knows(&mut self, taken: i32) {
+        self.taken = taken;
     }
 
     /// A request that may put an entry is sent.
@@ -177,8 +232,7 @@ impl SessionBook {
             return false;
         }
         if let Some(entry) = self.entries.get_mut(&seq) {
-            // The answer is newer than a message to look.
-            entry.told = if entry.told == EntryNews::Holds { EntryNews::Holds } else { EntryNews::Nothing };
+            entry.told = entry.told.then(EntryNews::Nothing);
             return true;
         }
         let told = self.early.remove(&seq).unwrap_or_default();
@@ -199,7 +253,8 @@ impl SessionBook {
     /// was requested already.
     pub(crate) fn grant(&mut self, seq: Seq, now: Moment) -> Option<(Deadline, Option<Duration>)> {
         let deadline = self.deadline();
-        let entry = self.entries.get_mut(&seq).filter(|entry| entry.phase == Phase::Queued)?;
+        let may_hold = |entry: &&mut BookEntry| entry.phase == Phase::Queued && entry.told != EntryNews::Gone;
+        let entry = self.entries.get_mut(&seq).filter(may_hold)?;
         if deadline.has_passed(now) {
             return None;
         }
@@ -220,9 +275,11 @@ impl SessionBook {
     /// A message that the entry of that number holds, or has to look.
     pub(crate) fn hears(&mut self, seq: Seq, told: EntryNews) {
         match self.entries.get_mut(&seq) {
-            Some(entry) if entry.told != EntryNews::Holds || told == EntryNews::Gone => entry.told = told,
-            Some(_) => {}
-            None if self.asking > 0 && !self.is_over => drop(self.early.insert(seq, told)),
+            Some(entry) => entry.told = entry.told.then(told),
+            None if self.asking > 0 && !self.is_over => {
+                let early = self.early.entry(seq).or_default();
+                *early = early.then(told);
+            }
             None => {}
         }
     }

@@ -3,17 +3,17 @@
 //! The server skips what is below it, so a transaction that keeps dead entries visible does not slow down a name that is used
 //! often.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use leasehold_core::LockName;
 
 use super::Seq;
 
 /// Two halves: when the younger one is full, the older one is forgotten.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Lows {
-    young: HashMap<LockName, Seq>,
-    old: HashMap<LockName, Seq>,
+    young: BTreeMap<LockName, Seq>,
+    old: BTreeMap<LockName, Seq>,
 }
 
 impl Lows {

@@ -4,21 +4,25 @@
 -- smallest capacity among them. A program calls each function that writes as one statement, in a transaction of its own, at
 -- READ COMMITTED; `fence` alone belongs into a transaction of the user.
 --
--- Who may call the functions may take and end every lock in this schema. Grant it to the role of an application:
---   GRANT USAGE ON SCHEMA @schema@ TO app; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA @schema@ TO app;
-CREATE SCHEMA IF NOT EXISTS @schema@;
+-- Who may call the functions may take and end every lock in this schema. The schema is leasehold's own: what others create in
+-- it would run with the rights of its owner.
+CREATE SCHEMA @schema@;
 SET LOCAL search_path = @schema@;
 
--- The origin of the numbers' high part. A change of timeline, system or counter begins another era.
+-- The origin of the numbers' high part. A change of timeline, system or counter begins another era, and so does a crash.
 CREATE TABLE origin (one boolean PRIMARY KEY DEFAULT true CHECK (one), version int NOT NULL, era int NOT NULL,
                      timeline int NOT NULL, system bigint NOT NULL, counter oid NOT NULL);
+-- The recovery after a crash empties it, also on a standby that is promoted. Without another era numbers would come again:
+-- the log record of a number is on the disk only with a commit that waits for it.
+CREATE UNLOGGED TABLE uncrashed (one boolean PRIMARY KEY DEFAULT true CHECK (one));
 CREATE TABLE space (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, prefix text NOT NULL UNIQUE,
                     token_base bigint NOT NULL DEFAULT 0, record bytea, record_version bigint);
--- `epoch` refuses the requests of an older connection. `channel` has 128 random bits: nobody else can send to it.
+-- `epoch` refuses the requests of an older connection. `channel` has 128 random bits: nobody else can send to it; it is empty
+-- if the client does not listen. `taken` counts the entries that were removed by force: a renewal tells of them.
 CREATE TABLE session (
   id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, space int NOT NULL, channel text NOT NULL,
   epoch int NOT NULL DEFAULT 1, base bigint NOT NULL, moves boolean NOT NULL, ttl interval NOT NULL,
-  expires_at timestamptz NOT NULL, over boolean NOT NULL DEFAULT false
+  lock_ms int NOT NULL, taken int NOT NULL DEFAULT 0, expires_at timestamptz NOT NULL, over boolean NOT NULL DEFAULT false
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 CREATE SEQUENCE counter AS bigint MAXVALUE 1099511627775;
 -- `gone`: released while a fenced transaction keeps the row. There are no foreign keys: an entry without a session is dead.
@@ -28,28 +32,19 @@ CREATE TABLE contender (
   metadata text,
   PRIMARY KEY (space, name, seq)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
--- Both are partial, so that no plan by name uses them.
+-- They are partial, so that no plan by name uses them.
 CREATE INDEX contender_session ON contender (session) WHERE session > 0;
 CREATE INDEX contender_asked ON contender (session) WHERE asked IS NOT NULL;
+CREATE INDEX contender_gone ON contender (session) WHERE gone;
 CREATE TABLE member (space int NOT NULL, owner bytea NOT NULL, session bigint NOT NULL, value bytea NOT NULL,
                      PRIMARY KEY (space, owner));
 
-CREATE FUNCTION schema_version() RETURNS int LANGUAGE sql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, @schema@, pg_temp AS 'SELECT 1';
-
--- With one snapshot for a whole transaction a function does not see what was committed before it got its lock.
-CREATE FUNCTION checked() RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-  IF current_setting('transaction_isolation') <> 'read committed' THEN
-    RAISE EXCEPTION 'leasehold needs the isolation level read committed' USING ERRCODE = 'LH003';
-  END IF;
-END $$;
+CREATE FUNCTION schema_version() RETURNS int LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS 'SELECT 1';
 
 -- One transaction at a time for each name. A statement of its own: what follows it has a later snapshot.
 CREATE FUNCTION enter(sp int, n bytea) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  PERFORM checked();
-  PERFORM pg_advisory_xact_lock(hashtextextended(encode(n, 'hex'), sp));
+  PERFORM pg_advisory_xact_lock(hashtextextended(encode(n, 'hex'), sp::bigint));
 END $$;
 
 CREATE FUNCTION timeline() RETURNS int LANGUAGE plpgsql AS $$
@@ -68,38 +63,55 @@ BEGIN
   END IF;
 END $$;
 
--- Begins another era if the server, its history or the counter is another one: every lease starts anew, as another host's
--- clock wrote when it ends. A counter of which half is used up starts anew, too.
-CREATE FUNCTION new_era() RETURNS void LANGUAGE plpgsql AS $$
-DECLARE sys bigint := (SELECT system_identifier FROM pg_control_system()); tl int := timeline();
-        cnt oid := 'counter'::regclass::oid; used bigint; is_new boolean;
+CREATE FUNCTION is_same_era() RETURNS boolean LANGUAGE plpgsql SET enable_seqscan = on AS $$
 BEGIN
-  INSERT INTO origin VALUES (true, schema_version(), greatest(1, tl), tl, sys, cnt) ON CONFLICT DO NOTHING;
-  UPDATE origin o SET era = greatest(o.era + 1, tl), timeline = tl, system = sys, counter = cnt
-    WHERE (o.timeline, o.system, o.counter) IS DISTINCT FROM (tl, sys, cnt);
-  is_new := FOUND;
-  SELECT last_value INTO used FROM counter;
-  IF used >= 549755813888 THEN
-    UPDATE origin o SET era = o.era + 1;
-    SELECT last_value INTO used FROM counter;
-    IF used >= 549755813888 THEN ALTER SEQUENCE counter RESTART; is_new := true; END IF;
-  END IF;
-  IF is_new THEN UPDATE session x SET expires_at = clock_timestamp() + x.ttl WHERE NOT x.over; END IF;
+  RETURN EXISTS (SELECT FROM origin o, uncrashed u, counter c, pg_control_system() p
+    WHERE o.timeline = timeline() AND o.system = p.system_identifier AND o.counter = c.tableoid AND c.last_value < 549755813888);
+END $$;
+
+-- Begins another era if the server, its history or the counter is another one, if it has crashed, or if half of the counter is
+-- used up. Every lease starts anew, as another host's clock may have written when it ends. It commits durably: a crash must not
+-- forget an era whose numbers were told. A forbidden scan costs so much that the server compiles the statement: seconds.
+CREATE FUNCTION new_era() RETURNS void LANGUAGE plpgsql SET enable_seqscan = on AS $$
+BEGIN
+  IF is_same_era() THEN RETURN; END IF;
+  -- Only one transaction begins it: the others look again in a statement of their own.
+  PERFORM FROM origin o FOR UPDATE;
+  IF is_same_era() THEN RETURN; END IF;
+  PERFORM durably();
+  IF (SELECT c.last_value >= 549755813888 FROM counter c) THEN ALTER SEQUENCE counter RESTART; END IF;
+  UPDATE origin o SET era = greatest(o.era + 1, timeline()), timeline = timeline(), counter = 'counter'::regclass::oid,
+    system = (SELECT p.system_identifier FROM pg_control_system() p);
+  INSERT INTO uncrashed VALUES (true) ON CONFLICT DO NOTHING;
+  UPDATE session x SET expires_at = clock_timestamp() + x.ttl WHERE NOT x.over;
 END $$;
 
 CREATE FUNCTION era() RETURNS int LANGUAGE plpgsql AS $$
-DECLARE o origin;
+DECLARE e int; tl int := timeline();
 BEGIN
-  SELECT * INTO o FROM origin;
-  IF o.timeline IS DISTINCT FROM timeline() THEN PERFORM new_era(); SELECT * INTO o FROM origin; END IF;
-  RETURN o.era;
+  SELECT o.era INTO e FROM origin o, uncrashed u WHERE o.one AND u.one AND o.timeline = tl;
+  IF e IS NULL THEN PERFORM new_era(); SELECT o.era INTO e FROM origin o WHERE o.one; END IF;
+  RETURN e;
+END $$;
+
+-- First in every function that decides. With one snapshot for a whole transaction a function does not see what was committed
+-- before it got its lock. A session waits for locks for as long as it said: then the error comes before the client's own bound.
+CREATE FUNCTION begun(s bigint DEFAULT NULL) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  IF current_setting('transaction_isolation') <> 'read committed' THEN
+    RAISE EXCEPTION 'leasehold needs the isolation level read committed' USING ERRCODE = 'LH003';
+  END IF;
+  IF s IS NOT NULL THEN
+    PERFORM set_config('lock_timeout', x.lock_ms::text, true) FROM session x WHERE x.id = s;
+  END IF;
+  PERFORM era();
 END $$;
 
 -- The next number. The era is read after it: the lock of nextval keeps the counter from being restarted.
 CREATE FUNCTION next_number() RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE n bigint := nextval('counter');
 BEGIN
-  RETURN (SELECT o.era::bigint << 40 FROM origin o) | n;
+  RETURN (SELECT o.era::bigint << 40 FROM origin o WHERE o.one) | n;
 END $$;
 
 -- Takes out the leaver, entries that are marked as gone, and those of sessions that are over; tells the ones that hold because
@@ -133,7 +145,7 @@ BEGIN
                  <= min(c.capacity) FILTER (WHERE c.seq <> ALL (leaving)) OVER w AS holds
         FROM contender c WHERE c.space = sp AND c.name = n AND c.seq >= low WINDOW w AS (ORDER BY c.seq)) y
       JOIN session x ON x.id = y.session
-      WHERE y.holds AND NOT y.held AND NOT y.leaves AND NOT x.over
+      WHERE y.holds AND NOT y.held AND NOT y.leaves AND NOT x.over AND x.channel <> ''
     LOOP PERFORM pg_notify(h.channel, CASE WHEN stays THEN '?' ELSE '' END || h.seq); END LOOP;
   END IF;
   DELETE FROM contender c
@@ -153,12 +165,13 @@ SET enable_hashjoin = off SET plan_cache_mode = force_generic_plan SET lock_time
 DECLARE x session; load bigint; cap int; dead boolean; first_end timestamptz; last_end timestamptz; fits boolean;
         again boolean := false;
 BEGIN
-  PERFORM checked();
+  -- An entry that only queues commits without a flush. Its owner calls flushed() and holds only when that was answered.
+  PERFORM set_config('synchronous_commit', 'off', true);
+  PERFORM begun(s);
   SELECT * INTO x FROM session y WHERE y.id = s;
   IF NOT FOUND THEN RAISE EXCEPTION 'session is over' USING ERRCODE = 'LH001'; END IF;
   PERFORM enter(x.space, n);
   PERFORM pg_advisory_xact_lock_shared(1818585185, (s & 2147483647)::int);
-  PERFORM era();
   SELECT * INTO x FROM session y WHERE y.id = s;
   IF x.over IS NOT FALSE OR x.expires_at <= clock_timestamp() THEN
     RAISE EXCEPTION 'session is over' USING ERRCODE = 'LH001';
@@ -175,8 +188,7 @@ BEGIN
   END LOOP;
   IF acquire.seq IS NULL THEN
     granted := load IS NULL AND w <= k OR load + w <= least(cap, k);
-    -- An entry that only queues commits without a flush. Its owner calls flushed() and holds only when that was answered.
-    IF granted THEN PERFORM durably(); ELSE PERFORM set_config('synchronous_commit', 'off', true); END IF;
+    IF granted THEN PERFORM durably(); END IF;
     IF granted OR waits THEN
       acquire.seq := next_number();
       INSERT INTO contender VALUES (x.space, n, acquire.seq, s, o, w, k, false, NULL, lab, meta);
@@ -205,7 +217,7 @@ END $$;
 -- What this connection committed before is on the disk when this is answered. It waits under no lock.
 CREATE FUNCTION flushed() RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp AS $$
 BEGIN
-  PERFORM checked();
+  PERFORM begun();
   PERFORM durably();
   PERFORM pg_logical_emit_message(true, 'leasehold', '');
 END $$;
@@ -217,12 +229,11 @@ SET search_path = pg_catalog, @schema@, pg_temp SET enable_seqscan = off SET ena
 SET enable_hashjoin = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '1s' AS $$
 DECLARE sp int; others bigint;
 BEGIN
-  PERFORM checked();
+  IF durable THEN PERFORM durably(); ELSE PERFORM set_config('synchronous_commit', 'off', true); END IF;
+  PERFORM begun(s);
   SELECT y.space INTO sp FROM session y WHERE y.id = s;
   IF NOT FOUND THEN was_there := false; RETURN; END IF;
-  IF durable THEN PERFORM durably(); ELSE PERFORM set_config('synchronous_commit', 'off', true); END IF;
   PERFORM enter(sp, n);
-  PERFORM era();
   SELECT coalesce(bool_or(c.seq = q AND c.session = s AND NOT c.gone), false), count(*) FILTER (WHERE c.seq <> q)
     INTO was_there, others FROM contender c WHERE c.space = sp AND c.name = n AND c.seq >= low;
   IF NOT was_there THEN RETURN; END IF;
@@ -239,27 +250,34 @@ CREATE FUNCTION abandon(s bigint, n bytea, o bytea, tell boolean) RETURNS void L
 SET search_path = pg_catalog, @schema@, pg_temp SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 DECLARE q bigint;
 BEGIN
-  PERFORM checked();
+  PERFORM begun(s);
   FOR q IN SELECT c.seq FROM contender c JOIN session x ON x.id = c.session
     WHERE x.id = s AND c.space = x.space AND c.name = n AND c.owner = o AND NOT c.gone
   LOOP PERFORM release(s, n, q, 0, true, tell); END LOOP;
 END $$;
 
-CREATE FUNCTION renew(s bigint, OUT alive boolean, OUT asks int) LANGUAGE plpgsql SECURITY DEFINER
+-- It also removes entries of this session that a fenced transaction kept when they were released, and has let go since.
+CREATE FUNCTION renew(s bigint, OUT alive boolean, OUT asks int, OUT taken int, OUT era int) LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, @schema@, pg_temp SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+#variable_conflict use_column
+DECLARE g record;
 BEGIN
-  PERFORM checked();
-  PERFORM era();
+  PERFORM begun(s);
   PERFORM durably();
   UPDATE session x SET expires_at = clock_timestamp() + x.ttl
-    WHERE x.id = s AND NOT x.over AND x.expires_at > clock_timestamp();
+    WHERE x.id = s AND NOT x.over AND x.expires_at > clock_timestamp() RETURNING x.taken INTO renew.taken;
   alive := FOUND;
   SELECT count(*) INTO asks FROM contender c WHERE c.session = s AND c.asked IS NOT NULL;
+  SELECT o.era INTO renew.era FROM origin o WHERE o.one;
+  FOR g IN SELECT c.space, c.name, c.seq FROM contender c WHERE c.session = s AND c.gone LIMIT 100 FOR UPDATE SKIP LOCKED
+  LOOP DELETE FROM contender c WHERE c.space = g.space AND c.name = g.name AND c.seq = g.seq; END LOOP;
 END $$;
 
-CREATE FUNCTION asked(s bigint) RETURNS TABLE (seq bigint, grace_ms bigint) LANGUAGE sql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, @schema@, pg_temp AS $$
-  SELECT c.seq, (extract(epoch FROM c.asked) * 1000)::bigint FROM contender c WHERE c.session = s AND c.asked IS NOT NULL
+-- The entries of a session, and the grace of a requested release: what messages have told, or should have.
+CREATE FUNCTION standing(s bigint) RETURNS TABLE (seq bigint, grace_ms bigint) LANGUAGE sql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, @schema@, pg_temp SET enable_seqscan = off AS $$
+  SELECT c.seq, (extract(epoch FROM c.asked) * 1000)::bigint FROM contender c
+  WHERE c.session = s AND c.session > 0 AND NOT c.gone
 $$;
 
 -- The space of a prefix. A record of a move is written under this lock taken exclusively, so a session that opens is counted
@@ -275,29 +293,29 @@ BEGIN
   RETURN sp;
 END $$;
 
-CREATE FUNCTION open_session(p text, channel text, ttl_ms bigint, moves boolean,
-                             OUT id bigint, OUT base bigint, OUT record bytea) LANGUAGE plpgsql SECURITY DEFINER
+CREATE FUNCTION open_session(p text, channel text, ttl_ms bigint, lock_ms int, moves boolean,
+                             OUT id bigint, OUT base bigint, OUT record bytea, OUT era int) LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, @schema@, pg_temp SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 #variable_conflict use_variable
-DECLARE sp int; ttl interval := ttl_ms * interval '1 millisecond';
+DECLARE sp int; ttl interval := ttl_ms * interval '1 millisecond'; old bigint[];
 BEGIN
-  PERFORM checked();
+  PERFORM begun();
   PERFORM new_era();
   PERFORM durably();
+  SELECT o.era INTO era FROM origin o WHERE o.one;
   sp := space_of(p);
   PERFORM pg_advisory_xact_lock_shared(1818585186, sp);
   SELECT CASE WHEN moves THEN 0 ELSE y.token_base END, y.record INTO base, record FROM space y WHERE y.id = sp;
-  INSERT INTO session AS x (space, channel, base, moves, ttl, expires_at)
-    VALUES (sp, channel, base, moves, ttl, clock_timestamp() + ttl) RETURNING x.id INTO id;
-  -- Without the locks of names: the removal of the dead only lets more in.
-  WITH old AS (
+  INSERT INTO session AS x (space, channel, base, moves, ttl, lock_ms, expires_at)
+    VALUES (sp, channel, base, moves, ttl, lock_ms, clock_timestamp() + ttl) RETURNING x.id INTO id;
+  -- Without the locks of names: the removal of the dead only lets more in. A session stays until its last entry is removed.
+  SELECT array_agg(y.id) INTO old FROM (
     SELECT x.id FROM session x WHERE x.space = sp AND x.over AND x.expires_at < clock_timestamp() - interval '1 day'
-    ORDER BY x.id LIMIT 100 FOR UPDATE SKIP LOCKED),
-  entries AS (
-    SELECT c.ctid FROM contender c WHERE c.session > 0 AND c.session IN (SELECT o.id FROM old o) FOR UPDATE SKIP LOCKED),
-  emptied AS (DELETE FROM contender c WHERE c.ctid IN (SELECT e.ctid FROM entries e)),
-  signed AS (DELETE FROM member m WHERE m.space = sp AND m.session IN (SELECT o.id FROM old o))
-  DELETE FROM session x WHERE x.id IN (SELECT o.id FROM old o);
+    ORDER BY x.id LIMIT 100 FOR UPDATE SKIP LOCKED) y;
+  DELETE FROM contender c WHERE c.ctid IN (
+    SELECT d.ctid FROM contender d WHERE d.session > 0 AND d.session = ANY (old) FOR UPDATE SKIP LOCKED);
+  DELETE FROM member m WHERE m.space = sp AND m.session = ANY (old);
+  DELETE FROM session x WHERE x.id = ANY (old) AND NOT EXISTS (SELECT FROM contender c WHERE c.session > 0 AND c.session = x.id);
   UPDATE session x SET over = true WHERE x.id IN (
     SELECT y.id FROM session y WHERE y.space = sp AND NOT y.over AND y.expires_at < clock_timestamp() - interval '1 day'
     ORDER BY y.id LIMIT 100 FOR NO KEY UPDATE SKIP LOCKED);
@@ -305,14 +323,15 @@ END $$;
 
 -- First on every new connection: it refuses from here on what was sent on an older one, and tells what the server has of us.
 -- It waits for an acquire that is under way, which has the lock of the session shared.
-CREATE FUNCTION mine(s bigint, OUT epoch int, OUT names bytea[], OUT seqs bigint[]) LANGUAGE plpgsql SECURITY DEFINER
+CREATE FUNCTION mine(s bigint, OUT epoch int, OUT names bytea[], OUT seqs bigint[], OUT era int) LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, @schema@, pg_temp SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 #variable_conflict use_column
 BEGIN
-  PERFORM checked();
+  PERFORM begun(s);
+  PERFORM new_era();
   PERFORM pg_advisory_xact_lock(1818585185, (s & 2147483647)::int);
-  PERFORM era();
   PERFORM durably();
+  SELECT o.era INTO mine.era FROM origin o WHERE o.one;
   UPDATE session x SET epoch = x.epoch + 1, expires_at = clock_timestamp() + x.ttl
     WHERE x.id = s AND NOT x.over AND x.expires_at > clock_timestamp() RETURNING x.epoch INTO mine.epoch;
   IF NOT FOUND THEN RAISE EXCEPTION 'session is over' USING ERRCODE = 'LH001'; END IF;
@@ -324,7 +343,7 @@ END $$;
 CREATE FUNCTION end_session(s bigint, OUT names bytea[], OUT seqs bigint[]) LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, @schema@, pg_temp SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 BEGIN
-  PERFORM checked();
+  PERFORM begun(s);
   PERFORM pg_advisory_xact_lock(1818585185, (s & 2147483647)::int);
   UPDATE session x SET over = true WHERE x.id = s;
   SELECT array_agg(c.name), array_agg(c.seq) INTO names, seqs
@@ -351,23 +370,24 @@ SET search_path = pg_catalog, @schema@, pg_temp SET enable_seqscan = off SET loc
 #variable_conflict use_column
 DECLARE sp int; h record; span interval := grace_ms * interval '1 millisecond';
 BEGIN
-  PERFORM checked();
+  PERFORM begun();
   SELECT s.id INTO sp FROM space s WHERE s.prefix = p;
   IF NOT FOUND THEN RETURN; END IF;
   PERFORM enter(sp, n);
   PERFORM durably();
   FOR h IN
-    SELECT i.*, x.channel, c.seq FROM inspect(p, n, false) i
+    SELECT i.*, x.channel, x.id AS session, c.seq FROM inspect(p, n, false) i
       JOIN contender c ON c.space = sp AND c.name = n JOIN session x ON x.id = c.session
       WHERE i.holds AND c.seq + x.base = i.number AND NOT c.gone ORDER BY c.seq
   LOOP
     IF force THEN
       PERFORM settle(sp, n, 0, h.seq, tell);
+      UPDATE session x SET taken = x.taken + 1 WHERE x.id = h.session;
     ELSE
       -- The row of a fenced transaction can be updated: this is no key.
       UPDATE contender c SET asked = least(c.asked, span) WHERE c.space = sp AND c.name = n AND c.seq = h.seq;
     END IF;
-    IF tell THEN
+    IF tell AND h.channel <> '' THEN
       PERFORM pg_notify(h.channel, CASE WHEN force THEN 'lost ' || h.seq ELSE 'asked ' || h.seq || ' ' || grace_ms END);
     END IF;
     RETURN QUERY SELECT h.name, h.number, h.weight, h.capacity, h.holds, h.label, h.ttl, h.metadata;
@@ -384,7 +404,7 @@ CREATE FUNCTION write_record(p text, expected bigint, value bytea) RETURNS bigin
 SET search_path = pg_catalog, @schema@, pg_temp SET lock_timeout = '1s' AS $$
 DECLARE sp int; v bigint;
 BEGIN
-  PERFORM checked();
+  PERFORM begun();
   PERFORM durably();
   PERFORM new_era();
   sp := space_of(p);
@@ -398,7 +418,7 @@ CREATE FUNCTION sign(s bigint, o bytea, v bytea) RETURNS void LANGUAGE plpgsql S
 SET search_path = pg_catalog, @schema@, pg_temp SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 DECLARE x session;
 BEGIN
-  PERFORM checked();
+  PERFORM begun(s);
   PERFORM durably();
   SELECT * INTO x FROM session y WHERE y.id = s;
   IF x.over IS NOT FALSE OR x.expires_at <= clock_timestamp() THEN
@@ -410,23 +430,26 @@ END $$;
 CREATE FUNCTION unsign(p text, o bytea) RETURNS void LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, @schema@, pg_temp SET lock_timeout = '1s' AS $$
 BEGIN
-  PERFORM checked();
+  PERFORM begun();
   PERFORM durably();
   DELETE FROM member m USING space s WHERE s.prefix = p AND m.space = s.id AND m.owner = o;
 END $$;
 
-CREATE FUNCTION members(p text) RETURNS TABLE (owner bytea, value bytea) LANGUAGE sql VOLATILE SECURITY DEFINER
+CREATE FUNCTION members(p text) RETURNS TABLE (owner bytea, value bytea) LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, @schema@, pg_temp AS $$
-  SELECT m.owner, m.value FROM space s JOIN member m ON m.space = s.id JOIN session x ON x.id = m.session
-  WHERE s.prefix = p AND NOT x.over AND x.expires_at > clock_timestamp() LIMIT 10001
-$$;
+#variable_conflict use_column
+BEGIN
+  PERFORM begun();
+  RETURN QUERY SELECT m.owner, m.value FROM space s JOIN member m ON m.space = s.id JOIN session x ON x.id = m.session
+    WHERE s.prefix = p AND NOT x.over AND x.expires_at > clock_timestamp() LIMIT 10001;
+END $$;
 
 -- The base, a lower bound of later numbers, and how many other sessions of this space add the base.
 CREATE FUNCTION token_base(p text, own bigint, OUT base bigint, OUT floor bigint, OUT sessions bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp SET lock_timeout = '1s' AS $$
 DECLARE sp int;
 BEGIN
-  PERFORM checked();
+  PERFORM begun();
   PERFORM new_era();
   sp := space_of(p);
   SELECT s.token_base INTO base FROM space s WHERE s.id = sp;
@@ -439,7 +462,7 @@ CREATE FUNCTION raise_token_base(p text, at_least bigint) RETURNS void LANGUAGE 
 SET search_path = pg_catalog, @schema@, pg_temp SET lock_timeout = '1s' AS $$
 DECLARE sp int;
 BEGIN
-  PERFORM checked();
+  PERFORM begun();
   PERFORM durably();
   sp := space_of(p);
   UPDATE space s SET token_base = greatest(s.token_base, at_least) WHERE s.id = sp;
@@ -469,5 +492,7 @@ BEGIN
   END IF;
 END $$;
 
-SELECT new_era();
+INSERT INTO origin SELECT true, 1, greatest(1, timeline()), timeline(), p.system_identifier, 'counter'::regclass::oid
+  FROM pg_control_system() p;
+INSERT INTO uncrashed DEFAULT VALUES;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA @schema@ FROM PUBLIC;

@@ -101,6 +101,7 @@ impl Acquisition {
             if left.is_cancelled() {
                 self.contender.abandon();
             }
+            let began = env.now();
             let step = {
                 let book = session.book.lock();
                 let told = self.contender.seq().map_or(EntryNews::Nothing, |seq| book.told(seq));
@@ -130,7 +131,8 @@ impl Acquisition {
             }
             let waits = self.patience == Demand::Waits && self.contender.seq().is_some();
             let may_go_on = error::may_pass(&error) || error.lost_reason().is_some();
-            let is_too_late = !waits && give_up_at <= env.now();
+            // Another one may take as long: its effect would be unknown at the bound.
+            let is_too_late = !waits && give_up_at <= env.now() + env.now().since(began);
             if (is_too_late || !may_go_on) && !left.is_cancelled() {
                 return Err(error);
             }
@@ -161,7 +163,7 @@ impl Acquisition {
             }
             Step::Release(seq) => {
                 let (line, _) = session.line().await?;
-                let low = session.lows.lock().of(&self.request.name);
+                let low = session.book.lock().low(&self.request.name);
                 session.release_entry(&line, self.request.name.as_str().as_bytes(), seq, low).await?;
                 self.forget(seq);
                 self.contender.removed();
@@ -201,7 +203,7 @@ impl Acquisition {
             self.forget(gone);
         }
         if let Some(first) = answer.first {
-            session.lows.lock().learn(&self.request.name, first);
+            session.book.lock().learn(&self.request.name, first, line.generation);
         }
         self.contender.asked(AcquireReply { granted: answer.granted, seq: answer.seq, on: line.generation });
         self.look_at = now + self.next_look(answer.look_in);

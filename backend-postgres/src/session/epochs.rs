@@ -28,20 +28,19 @@ impl Session {
     async fn begin_epoch(self: &Arc<Self>, line: &Route) -> Result<()> {
         self.book.lock().moves_to(line.generation);
         let sent_at = self.env().now();
-        let (epoch, there) = self.mine(line).await?;
+        let (epoch, era, there) = self.mine(line).await?;
         self.extend(sent_at);
         let seqs: Vec<Seq> = there.iter().map(|(_, seq)| *seq).collect();
         let found = self.book.lock().compare(&seqs);
-        for (name, seq) in there.iter().filter(|(_, seq)| found.unknown.contains(seq)) {
-            self.release_entry(line, name, *seq, 0).await?;
-        }
+        let unknown = there.into_iter().filter(|(_, seq)| found.unknown.contains(seq)).collect();
+        self.release_all(line, unknown).await?;
         for (name, seq) in found.lost {
             self.book.lock().forget(seq);
             if let Ok(counter) = self.counter(seq) {
                 self.sessions.events.tell(StoreEvent::GrantLost { name, counter, reason: LostReason::Gone });
             }
         }
-        self.book.lock().in_epoch(line.generation, epoch);
+        self.book.lock().in_epoch(line.generation, epoch, era);
         self.wake_all();
         Ok(())
     }

@@ -42,7 +42,7 @@ impl Session {
         let seq = seq.ok_or_else(|| Error::lost(LostReason::Gone))?;
         self.book.lock().release(seq, grant.owner)?;
         let (line, _) = self.line().await?;
-        let low = self.lows.lock().of(&grant.name);
+        let low = self.book.lock().low(&grant.name);
         let was_there = self.release_entry(&line, grant.name.as_str().as_bytes(), seq, low).await?;
         self.book.lock().forget(seq);
         if was_there { Ok(()) } else { Err(Error::lost(LostReason::Gone)) }

@@ -27,7 +27,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use leasehold_core::backend::{Backoff, Lease, LeaseId, LeaseScope, StoreEvent};
 use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{Env, ErrorKind, LostReason, Result};
@@ -35,7 +34,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Mutex as Turn, Notify};
 use tokio_util::sync::CancellationToken;
 
-use crate::protocol::{Lows, Seq, SessionBook};
+use crate::protocol::{Seq, SessionBook};
 
 pub(crate) use acquisition::acquire;
 pub(crate) use sessions::{OpenSessions, Sessions};
@@ -46,7 +45,6 @@ pub(crate) struct Session {
     ttl: Duration,
     token_base: u64,
     book: Mutex<SessionBook>,
-    lows: Mutex<Lows>,
     /// Wakes the acquisition of an entry.
     wakes: Mutex<HashMap<Seq, Arc<Notify>>>,
     /// One epoch begins at a time.
@@ -127,12 +125,11 @@ impl Session {
         }
     }
 
-    /// Ends the session at the server, and releases its entries one by one, so that those behind them are told.
+    /// Ends the session at the server, and releases each of its entries, so that those behind them are told.
     async fn end_at_the_store(&self) -> Result<()> {
         let line = self.sessions.server.line().await?;
         let left = self.end_session(&line).await?;
-        let releases = left.iter().map(|(name, seq)| self.release_entry(&line, name, *seq, 0));
-        join_all(releases).await.into_iter().collect::<Result<Vec<_>>>().map(drop)
+        self.release_all(&line, left).await
     }
 
     fn wake(&self, seq: Seq) {

@@ -3,6 +3,7 @@
 //! A session whose answer was lost has no entries, and expires.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold_core::Result;
 use leasehold_core::backend::{StoreEvent, stage};
@@ -13,7 +14,13 @@ use tokio_postgres::types::Type;
 use super::Session;
 use super::sessions::Sessions;
 use crate::connection::Values;
-use crate::protocol::{Lows, SessionBook};
+use crate::protocol::SessionBook;
+
+/// How long a function waits for a lock: its error comes before the client's own bound, after which the effect is unknown.
+fn lock_millis(op_timeout: Duration) -> i32 {
+    let bound = (op_timeout / 2).clamp(Duration::from_millis(200), Duration::from_secs(1));
+    i32::try_from(bound.as_millis()).unwrap_or(i32::MAX)
+}
 
 impl Session {
     pub(super) async fn open(sessions: &Arc<Sessions>) -> Result<Arc<Self>> {
@@ -21,11 +28,12 @@ impl Session {
         let (ttl, sent_at) = (env.timing().ttl, env.now());
         let millis = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
         let moves = !env.adds_token_base();
-        let statement = format!("SELECT * FROM {}.open_session($1,$2,$3,$4)", sessions.schema);
+        let statement = format!("SELECT * FROM {}.open_session($1,$2,$3,$4,$5)", sessions.schema);
         let values: Values<'_> = &[
             (&sessions.server.config.prefix, Type::TEXT),
             (&sessions.server.channel, Type::TEXT),
             (&millis, Type::INT8),
+            (&lock_millis(env.timing().op_timeout), Type::INT4),
             (&moves, Type::BOOL),
         ];
         let reply = line.requests.ask(&statement, values).await?;
@@ -35,8 +43,7 @@ impl Session {
             number: row.get(0)?,
             ttl,
             token_base: row.get::<i64>(1)?.unsigned_abs(),
-            book: Mutex::new(SessionBook::new(env.deadline(sent_at, ttl), line.generation)),
-            lows: Mutex::new(Lows::default()),
+            book: Mutex::new(SessionBook::new(env.deadline(sent_at, ttl), line.generation, row.get(3)?)),
             wakes: Mutex::default(),
             moving: Turn::new(()),
             ended: sessions.closing.child_token(),

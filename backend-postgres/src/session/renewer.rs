@@ -8,6 +8,18 @@ use leasehold_core::{LostReason, Result};
 use tokio_postgres::types::Type;
 
 use super::Session;
+use crate::connection::Route;
+use crate::protocol::Notice;
+
+/// What a renewal tells besides.
+#[derive(Clone, Copy)]
+struct Renewed {
+    /// So many entries have to be released.
+    asks: i32,
+    /// So many entries were removed by force since the session began.
+    taken: i32,
+    era: i32,
+}
 
 impl Session {
     /// Renews the session.
@@ -22,17 +34,14 @@ impl Session {
         while self.lives() {
             let sent_at = env.now();
             match self.renew_once().await {
-                Ok((true, asks)) => {
+                Ok((line, Some(renewed))) => {
                     let until = self.extend(sent_at);
-                    if asks {
-                        let session = Arc::clone(self);
-                        env.spawn(async move { session.look_who_asks().await });
-                    }
+                    self.follow(&line, renewed);
                     if self.lives() {
                         return Renewal::Until(until);
                     }
                 }
-                Ok((false, _)) => self.lose(LostReason::SessionLost),
+                Ok((_, None)) => self.lose(LostReason::SessionLost),
                 Err(error) if give_up_at <= env.now() => return Renewal::Unknown(error),
                 Err(_) => pauses.pause(env).await,
             }
@@ -40,22 +49,51 @@ impl Session {
         Renewal::Gone(LostReason::SessionLost)
     }
 
-    /// Whether it lives, and whether the release of an entry is requested.
-    async fn renew_once(&self) -> Result<(bool, bool)> {
+    /// What it told, if the session lives there.
+    async fn renew_once(&self) -> Result<(Route, Option<Renewed>)> {
         let line = self.sessions.server.line().await?;
         let statement = format!("SELECT * FROM {}.renew($1)", self.sessions.schema);
         let reply = line.renewals.ask(&statement, &[(&self.number, Type::INT8)]).await?;
         let row = reply.one()?;
-        Ok((row.get(0)?, row.get::<i32>(1)? > 0))
+        let renewed = if row.get(0)? {
+            Some(Renewed { asks: row.get(1)?, taken: row.get(2)?, era: row.get(3)? })
+        } else {
+            None
+        };
+        Ok((line, renewed))
     }
 
-    /// A message may have been missed; the next renewal asks again.
-    async fn look_who_asks(self: Arc<Self>) {
+    /// Finds out what messages should have told, and whether the server has lost anything.
+    fn follow(self: &Arc<Self>, line: &Route, renewed: Renewed) {
+        let book = self.book.lock();
+        if book.is_other_era(line.generation, renewed.era) {
+            line.broken.cancel();
+        } else if renewed.asks > 0 || book.misses(renewed.taken) {
+            let session = Arc::clone(self);
+            self.env().spawn(async move { session.look_what_stands(renewed.taken).await });
+        }
+    }
+
+    /// A message may have been missed; after an error the next renewal leads here again.
+    async fn look_what_stands(self: Arc<Self>, taken: i32) {
         let Ok((line, _)) = self.line().await else {
             return;
         };
-        for (seq, millis) in self.asked(&line).await.unwrap_or_default() {
-            self.asked_to_let_go(seq, Duration::from_millis(millis.unsigned_abs()));
+        // RACE: an entry that comes later is not in the reply.
+        let (known, are_all) = self.book.lock().known();
+        let Ok(there) = self.standing(&line).await else {
+            return;
+        };
+        for (seq, millis) in &there {
+            if let Some(millis) = millis {
+                self.asked_to_let_go(*seq, Duration::from_millis(millis.unsigned_abs()));
+            }
+        }
+        for seq in known.into_iter().filter(|seq| !there.contains_key(seq)) {
+            self.hears(Notice::Lost(seq));
+        }
+        if are_all {
+            self.book.lock().knows(taken);
         }
     }
 

@@ -1,8 +1,10 @@
 //! The functions of the server, each one statement. Every one may be sent again.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use leasehold_core::backend::{AcquireRequest, Holder, StoreEvent};
+use futures_util::{StreamExt as _, stream};
+use leasehold_core::backend::{AcquireRequest, Holder};
 use leasehold_core::{Error, LostReason, Result};
 use tokio_postgres::types::Type;
 
@@ -45,7 +47,7 @@ impl Session {
         let (name, owner) = (request.name.as_str().as_bytes(), owner_bytes(request.owner));
         let (weight, capacity) = (number_of(request.mode.weight()), number_of(request.mode.capacity()));
         let (waits, tell) = (patience == Demand::Waits, self.sessions.tells());
-        let low = self.lows.lock().of(&request.name);
+        let low = self.book.lock().low(&request.name);
         let values: Values<'_> = &[
             (&self.number, Type::INT8),
             (&epoch, Type::INT4),
@@ -59,8 +61,10 @@ impl Session {
             (&&*request.label, Type::TEXT),
             (&request.metadata.as_deref(), Type::TEXT),
         ];
-        let reply =
-            self.call(line, "acquire", values).await.inspect_err(|error| self.note_full_queue(error))?;
+        let reply = self
+            .call(line, "acquire", values)
+            .await
+            .inspect_err(|error| self.sessions.note_full_queue(error))?;
         let row = reply.one()?;
         let head = match (row.get::<Option<String>>(4)?, row.get::<Option<i64>>(5)?) {
             (Some(label), Some(number)) => {
@@ -97,7 +101,7 @@ impl Session {
                 (&tell, Type::BOOL),
             ];
             match self.call(line, "release", values).await {
-                Err(error) if tell && error::is_full_queue(&error) => self.note_full_queue(&error),
+                Err(error) if tell && error::is_full_queue(&error) => self.sessions.note_full_queue(&error),
                 reply => return reply?.one()?.get(0),
             }
         }
@@ -110,15 +114,23 @@ impl Session {
         let values: Values<'_> =
             &[(&self.number, Type::INT8), (&name, Type::BYTEA), (&owner, Type::BYTEA), (&tell, Type::BOOL)];
         let answer = self.call(line, "abandon", values).await;
-        answer.map(drop).inspect_err(|error| self.note_full_queue(error))
+        answer.map(drop).inspect_err(|error| self.sessions.note_full_queue(error))
     }
 
-    /// Begins an epoch; returns it, and the entries of the session.
-    pub(super) async fn mine(self: &Arc<Self>, line: &Route) -> Result<(i32, Vec<There>)> {
+    /// Removes entries, and tries all of them also after an error.
+    pub(super) async fn release_all(&self, line: &Route, entries: Vec<There>) -> Result<()> {
+        let release = async |(name, seq): There| self.release_entry(line, &name, seq, 0).await.map(drop);
+        let released: Vec<Result<()>> =
+            stream::iter(entries).map(release).buffer_unordered(AT_ONCE).collect().await;
+        released.into_iter().collect()
+    }
+
+    /// Begins an epoch; returns it, the era, and the entries of the session.
+    pub(super) async fn mine(self: &Arc<Self>, line: &Route) -> Result<(i32, i32, Vec<There>)> {
         let reply = self.call(line, "mine", &[(&self.number, Type::INT8)]).await;
         let reply = reply.inspect_err(|error| self.hears_of_the_end(error))?;
         let row = reply.one()?;
-        Ok((row.get(0)?, there(row.get(1)?, row.get(2)?)))
+        Ok((row.get(0)?, row.get(3)?, there(row.get(1)?, row.get(2)?)))
     }
 
     /// Ends the session; returns the entries that are left of it.
@@ -128,9 +140,9 @@ impl Session {
         Ok(there(row.get(0)?, row.get(1)?))
     }
 
-    /// The entries whose release is requested, and the grace of each in milliseconds.
-    pub(super) async fn asked(&self, line: &Route) -> Result<Vec<(Seq, i64)>> {
-        let reply = self.call(line, "asked", &[(&self.number, Type::INT8)]).await?;
+    /// The numbers of the entries, each with the grace of a requested release in milliseconds.
+    pub(super) async fn standing(&self, line: &Route) -> Result<BTreeMap<Seq, Option<i64>>> {
+        let reply = self.call(line, "standing", &[(&self.number, Type::INT8)]).await?;
         reply.rows().map(|row| Ok((row.get(0)?, row.get(1)?))).collect()
     }
 
@@ -140,17 +152,11 @@ impl Session {
             self.lose(LostReason::SessionLost);
         }
     }
-
-    /// From now on waiters are not told until the queue has room: they look by themselves.
-    fn note_full_queue(&self, error: &Error) {
-        if error::is_full_queue(error) && self.sessions.stop_telling() {
-            let warning = "the notification queue of the server is full: waiters look by themselves for a while; a client that \
-                           listens is in an open transaction";
-            self.sessions.events.tell(StoreEvent::Warning(warning.into()));
-        }
-    }
 }
 
 fn there(names: Option<Vec<Vec<u8>>>, seqs: Option<Vec<i64>>) -> Vec<There> {
     names.unwrap_or_default().into_iter().zip(seqs.unwrap_or_default()).collect()
 }
+
+/// So many entries are removed at a time: others need the connection, too.
+const AT_ONCE: usize = 32;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use leasehold_core::backend::{Events, LeaseId, Reopen};
+use leasehold_core::backend::{Events, LeaseId, Reopen, StoreEvent};
 use leasehold_core::clock::Moment;
 use leasehold_core::{Effect, Env, Error, LostReason, Result};
 use parking_lot::Mutex;
@@ -83,15 +83,19 @@ impl Sessions {
         self.current.last().map_or(0, |session| session.number)
     }
 
-    pub(super) fn tells(&self) -> bool {
-        self.server.config.listen && *self.tells_from.lock() <= self.env.now()
+    /// Whether a change notifies those who hold by it; each decides by its channel whether it is notified.
+    pub(crate) fn tells(&self) -> bool {
+        *self.tells_from.lock() <= self.env.now()
     }
 
-    /// Tells nobody for one ttl; returns whether it did before.
-    pub(super) fn stop_telling(&self) -> bool {
-        let did = self.tells();
-        *self.tells_from.lock() = self.env.now() + self.env.timing().ttl;
-        did
+    /// After that error nobody is notified for one ttl: waiters look by themselves.
+    pub(crate) fn note_full_queue(&self, error: &Error) {
+        if error::is_full_queue(error) && self.tells() {
+            *self.tells_from.lock() = self.env.now() + self.env.timing().ttl;
+            let warning = "the notification queue of the server is full: waiters look by themselves for a while; a client that \
+                           listens is in an open transaction";
+            self.events.tell(StoreEvent::Warning(warning.into()));
+        }
     }
 
     /// Ends the session and everything in it.

@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use leasehold_core::{LockGuard, Revoke};
+use leasehold_core::{Effect, ErrorKind, LockGuard, LockManager, Revoke};
 use tokio_postgres::Client;
 
-use crate::fixture::{Beside, Fixture, NAME, TTL, eventually, hold, pass, trials, within};
+use crate::fixture::{BOUND, Beside, Fixture, NAME, TTL, eventually, hold, pass, trials, within};
 
 trials!(
     token_that_does_not_hold_is_refused,
     nobody_holds_before_the_transaction_ends,
     renewals_and_releases_do_not_wait_for_a_transaction,
+    stuck_lock_is_certainly_not_applied,
 );
 
 async fn fence(user: &Client, guard: &LockGuard) -> Result<(), String> {
@@ -74,6 +75,38 @@ async fn renewals_and_releases_do_not_wait_for_a_transaction() {
         transaction.execute("SELECT 1", &[]).await.unwrap();
     }
     guard.ensure_held().unwrap();
+    let other = one.lock("other").unwrap().acquire().await.unwrap();
     within(TTL / 3, "it waits for nobody", guard.release()).await.unwrap();
     transaction.commit().await.unwrap();
+    // Nobody comes to that name any more.
+    let rows = async || fixture.server.sql("SELECT count(*) FROM leasehold.contender").await.unwrap();
+    eventually("the renewal removes what the transaction kept", async || rows().await == "1").await;
+    other.release().await.unwrap();
 }
+
+/// Somebody else has the lock of the name in the database: the error comes before the client's own bound.
+async fn stuck_lock_is_certainly_not_applied() {
+    let fixture = Fixture::start().await;
+    let (mut user, _connection) = fixture.user().await;
+    for listens in [true, false] {
+        let locks = LockManager::builder(fixture.config().listen(listens)).ttl(TTL).op_timeout(OP_TIMEOUT);
+        let locks = locks.connect_timeout(BOUND).build().await.unwrap();
+        hold(&locks).await.release().await.unwrap();
+        let transaction = user.transaction().await.unwrap();
+        let lock =
+            "SELECT pg_advisory_xact_lock(hashtextextended(encode($1, 'hex'), id)) FROM leasehold.space";
+        transaction.execute(lock, &[&NAME.as_bytes()]).await.unwrap();
+        let error = locks.lock(NAME).unwrap().try_acquire().await.unwrap_err();
+        assert_eq!(
+            (error.kind(), error.effect()),
+            (&ErrorKind::Unavailable, Effect::NotApplied),
+            "{error:#}"
+        );
+        transaction.commit().await.unwrap();
+        hold(&locks).await.release().await.unwrap();
+        locks.shutdown().await.unwrap();
+    }
+}
+
+/// Longer than the shortest wait for a lock, and shorter than the longest.
+const OP_TIMEOUT: Duration = Duration::from_millis(900);

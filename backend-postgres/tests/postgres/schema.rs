@@ -1,6 +1,6 @@
 //! The schema in the server: its version, its rights, its eras, and what a cycle costs there.
 
-use leasehold_core::{ErrorKind, LockManager};
+use leasehold_core::{ErrorKind, LockManager, Revoke};
 use leasehold_postgres::PostgresConfig;
 use testbed::postgres::Setup;
 
@@ -13,6 +13,7 @@ trials!(
     another_history_begins_a_larger_era,
     half_used_counter_begins_anew,
     hold_outlives_a_crash_of_the_server,
+    removal_is_told_without_messages,
     cycle_is_two_statements,
     waiters_without_messages_ask_in_order,
 );
@@ -27,6 +28,11 @@ async fn other_version_is_refused_with_both_numbers() {
     assert_eq!(*refused.kind(), ErrorKind::Unsupported, "{refused:#}");
     let said = refused.to_string();
     assert!(said.contains("version 7") && said.contains("knows 1"), "{said}");
+    fixture.server.sql("CREATE SCHEMA theirs").await.unwrap();
+    let refused = open(fixture.config().schema("theirs")).await.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::InvalidOption, "{refused:#}");
+    let refused = open(fixture.config().schema("own").synchronous_replicas()).await.unwrap_err();
+    assert!(refused.to_string().contains("synchronous_standby_names"), "{refused:#}");
 }
 
 /// A user without it is told how the schema comes there, and one with it reads and writes no table.
@@ -59,6 +65,11 @@ async fn executing_functions_is_the_only_right_needed() {
     guard.release().await.unwrap();
     let own = "SET ROLE app; SELECT count(*) FROM leasehold.contender";
     assert!(fixture.server.sql(own).await.unwrap_err().to_string().contains("permission denied"));
+    // What it creates there would run with the rights of the schema's owner.
+    fixture.server.sql("GRANT CREATE ON SCHEMA leasehold TO app").await.unwrap();
+    let refused = open(app()).await.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::Unsupported, "{refused:#}");
+    assert!(refused.to_string().contains("`CREATE`"), "{refused}");
 }
 
 /// Behind a pooler the connections cannot set it themselves.
@@ -71,6 +82,26 @@ async fn repeatable_read_is_refused_by_name() {
     assert_eq!(*refused.kind(), ErrorKind::Unsupported, "{refused:#}");
     assert!(refused.to_string().contains("default_transaction_isolation"), "{refused}");
     hold(&fixture.manager().await).await.release().await.unwrap();
+    for function in [
+        "acquire(1,1,'a','o',1,1,true,0,true,'l',NULL)",
+        "flushed()",
+        "release(1,'a',1,0,true,true)",
+        "abandon(1,'a','o',true)",
+        "renew(1)",
+        "mine(1)",
+        "open_session('p','',1000,200,false)",
+        "end_session(1)",
+        "revoke('p','a',0,true,true)",
+        "write_record('p',NULL,'x')",
+        "sign(1,'o','v')",
+        "unsign('p','o')",
+        "members('p')",
+        "token_base('p',0)",
+        "raise_token_base('p',1)",
+    ] {
+        let refused = fixture.server.sql(&format!("SELECT leasehold.{function}")).await.unwrap_err();
+        assert!(refused.to_string().contains("needs the isolation level"), "{function}: {refused}");
+    }
 }
 
 /// The mark of the server differs, as after a restore: a session that lives goes on, and tokens grow.
@@ -109,14 +140,30 @@ async fn hold_outlives_a_crash_of_the_server() {
     let other = fixture.manager().await;
     assert!(other.lock(NAME).unwrap().try_acquire().await.unwrap().is_none());
     guard.ensure_held().unwrap();
+    let before = guard.token();
     guard.release().await.unwrap();
-    hold(&other).await.release().await.unwrap();
+    // A number that was not on the disk may come again.
+    let later = hold(&other).await;
+    assert_eq!(later.token().counter() >> 40, (before.counter() >> 40) + 1, "{later:?} after {before}");
+    later.release().await.unwrap();
 }
 
-/// Two statements for a free lock, one for a try that is refused, and three where one waits; also of readers.
+/// The victim hears no message: its renewal tells it.
+async fn removal_is_told_without_messages() {
+    let fixture = Fixture::start().await;
+    let (one, other) = (open(fixture.config().listen(false)).await.unwrap(), fixture.manager().await);
+    let (guard, kept) = (hold(&one).await, one.lock("kept").unwrap().acquire().await.unwrap());
+    other.revoke(NAME, Revoke::Force).await.unwrap();
+    hold(&other).await.release().await.unwrap();
+    eventually("the holder is told", async || guard.ensure_held().is_err()).await;
+    kept.release().await.unwrap();
+}
+
+/// Two statements for a free lock, one for a try that is refused, and three where one waits; also of readers. A waiter that
+/// listens is told by a holder that does not.
 async fn cycle_is_two_statements() {
     let fixture = Fixture::on(Setup::new().setting("log_statement=all")).await;
-    let (one, other) = (fixture.manager().await, fixture.manager().await);
+    let (one, other) = (open(fixture.config().listen(false)).await.unwrap(), fixture.manager().await);
     let mut before = 0;
     let mut statements = || {
         let log = fixture.server.log().unwrap();

@@ -3,10 +3,12 @@
 //!
 //! | file | contains |
 //! |---|---|
+//! | `processes` | a process, its requests, and the kinds of steps |
 //! | `server` | the tables, and the functions as the server carries them out |
 //! | `world` | processes, their requests, and what the server does with them |
 //! | `steps` | the steps: which are possible, and what each does |
 
+mod processes;
 mod server;
 mod steps;
 mod world;
@@ -14,6 +16,7 @@ mod world;
 use ::model::{OVERLAP, Search, TOKENS, assert_caught, explore};
 
 use super::*;
+use processes::Choice;
 use world::World;
 
 /// A server, a driver or a schema that is wrong in one way.
@@ -35,19 +38,108 @@ enum Mutant {
     HasAGuessableChannel,
     /// The era is the timeline.
     CountsTimelinesOnly,
+    /// A new era leaves deadlines as another server's clock wrote them.
+    GivesNoFullTtl,
+    /// A crash begins no era, so numbers come again.
+    GoesOnAfterACrash,
+    /// The transaction that begins an era does not wait for the disk.
+    BeginsErasAsynchronously,
+    /// A renewal that tells another era leads to nothing.
+    HearsNoEra,
+    /// A renewal does not tell of removals by force.
+    HearsNoRemoval,
+    /// `mine` does not wait for an `acquire` of its session, and a request is repeated as another owner. Either alone does no
+    /// harm: `mine` shows what the first request has put, or the owner finds it under the lock of the name.
+    MineTakesNoLockAndOwnersChange,
+    /// A waiter holds when it is told so, before `flushed` was answered.
+    HoldsUnflushed,
+    /// Notifications arrive although their transaction fails.
+    NotifiesBeforeTheCommit,
+    /// A message is believed about any entry.
+    BelievesStaleMessages,
+    /// An entry that a transaction of a user has locked does not count.
+    SkipsLocked,
 }
 
-/// The rule that each breaks.
-const MUTANTS: [(Mutant, &str); 8] = [
-    (Mutant::TakesNoLock, OVERLAP),
-    (Mutant::LocksWithinAStatement, OVERLAP),
-    (Mutant::ReadsRepeatably, OVERLAP),
-    (Mutant::EndsByReading, OVERLAP),
-    (Mutant::ReconcilesNothing, world::STUCK),
-    (Mutant::RevokesAsynchronously, world::UNDONE),
-    (Mutant::HasAGuessableChannel, TOKENS),
-    (Mutant::CountsTimelinesOnly, TOKENS),
+/// The rule that each breaks first, and where the walks begin. A renewal that commits asynchronously is none of them any more:
+/// every crash begins an era with a full ttl.
+const MUTANTS: [(Mutant, &str, Start); 18] = [
+    (Mutant::TakesNoLock, OVERLAP, Start::Direct),
+    (Mutant::LocksWithinAStatement, TOKENS, Start::Direct),
+    (Mutant::ReadsRepeatably, TOKENS, Start::Direct),
+    (Mutant::EndsByReading, OVERLAP, Start::Direct),
+    (Mutant::ReconcilesNothing, world::STUCK, Start::Direct),
+    (Mutant::RevokesAsynchronously, world::UNDONE, Start::Direct),
+    (Mutant::HasAGuessableChannel, OVERLAP, Start::Direct),
+    (Mutant::CountsTimelinesOnly, TOKENS, Start::Direct),
+    (Mutant::GivesNoFullTtl, OVERLAP, Start::Direct),
+    (Mutant::GoesOnAfterACrash, TOKENS, Start::Low),
+    (Mutant::BeginsErasAsynchronously, TOKENS, Start::Low),
+    (Mutant::HearsNoEra, world::STUCK, Start::Released),
+    (Mutant::HearsNoRemoval, world::UNHEARD, Start::Pooled),
+    (Mutant::MineTakesNoLockAndOwnersChange, world::STUCK, Start::Cut),
+    (Mutant::HoldsUnflushed, OVERLAP, Start::Notified),
+    (Mutant::NotifiesBeforeTheCommit, TOKENS, Start::Direct),
+    (Mutant::BelievesStaleMessages, OVERLAP, Start::Stale),
+    (Mutant::SkipsLocked, OVERLAP, Start::Direct),
 ];
+
+/// Where walks begin: at the start, or after steps that random ones take too rarely.
+#[derive(Clone, Copy, Debug)]
+enum Start {
+    Direct,
+    Pooled,
+    /// Behind a pooler, after a crash and before another: the last number that is on the disk is that of a hold that was
+    /// released, and a client has a bound above the numbers that the sequence would repeat.
+    Low,
+    /// Behind a pooler, after a release that is not on the disk.
+    Released,
+    /// The connections of an `acquire` with its locks have broken.
+    Cut,
+    /// A waiter was notified when nothing of it was on the disk, and the server has crashed.
+    Notified,
+    /// A notification about an entry that has left is late, and its process waits again.
+    Stale,
+}
+
+impl Start {
+    fn world(self, mutant: Option<Mutant>) -> World {
+        let acquires = |who| {
+            [
+                Choice::Begins(who),
+                Choice::Drives(who),
+                Choice::Starts(who),
+                Choice::Commits(who),
+                Choice::Hears(who),
+            ]
+        };
+        let requests = |who| [Choice::Drives(who), Choice::Commits(who), Choice::Hears(who)];
+        let holds = [&acquires(0)[..], &[Choice::Drives(0)]].concat();
+        let releases = [&[Choice::Releases(0)][..], &requests(0)].concat();
+        let leaves = [&[Choice::Leaves(1)][..], &requests(1), &[Choice::Drives(1)]].concat();
+        let way = match self {
+            Self::Direct | Self::Pooled => vec![],
+            Self::Low => {
+                let asks = [Choice::Begins(0), Choice::Drives(0)];
+                let crashed = [&holds[..], &[Choice::Crashes(usize::MAX)], &acquires(1), &leaves].concat();
+                [&crashed[..], &acquires(2), &releases, &acquires(1), &asks].concat()
+            }
+            Self::Released => [holds, releases].concat(),
+            Self::Cut => [Choice::Begins(0), Choice::Drives(0), Choice::Starts(0), Choice::Cuts(0)].to_vec(),
+            Self::Notified => {
+                let notified = [&holds[..], &acquires(1), &releases, &[Choice::Delivers(0)]].concat();
+                let crashes = [Choice::Drives(1), Choice::Drives(1), Choice::Crashes(0)];
+                [&notified[..], &crashes, &requests(0)].concat()
+            }
+            Self::Stale => {
+                let notified = [&holds[..], &acquires(1), &releases, &leaves].concat();
+                [&notified[..], &acquires(2), &[Choice::Drives(2)], &acquires(1)].concat()
+            }
+        };
+        let world = World::new(mutant, matches!(self, Self::Pooled | Self::Low | Self::Released));
+        way.into_iter().fold(world, |world, choice| world.takes(choice).expect("it is possible"))
+    }
+}
 
 /// A walk ends long before that many steps: faults and acquisitions are counted.
 const STEPS: u64 = 120;
@@ -55,15 +147,18 @@ const STEPS: u64 = 120;
 #[test]
 fn random_schedules_break_no_rule() {
     let walks = testbed::Depth::of_run().seeds(1_000, 5_000, 400_000);
-    let explored = explore(&World::new(None), Search::Walks(walks, STEPS));
-    assert!(explored.wrong.is_none(), "{}", explored.wrong.unwrap());
-    println!("{} states", explored.states);
+    for start in [Start::Direct, Start::Pooled, Start::Low] {
+        let explored = explore(&start.world(None), Search::Walks(walks.clone(), STEPS));
+        assert!(explored.wrong.is_none(), "{start:?}: {}", explored.wrong.unwrap());
+        println!("{} states of {start:?}", explored.states);
+    }
 }
 
 #[test]
 fn mutants_are_caught() {
-    let mutants = MUTANTS
-        .map(|(mutant, rule)| (mutant, World::new(Some(mutant)), Search::Walks(0..6_000, STEPS), rule));
+    let mutants = MUTANTS.map(|(mutant, rule, start)| {
+        (mutant, start.world(Some(mutant)), Search::Walks(0..20_000, STEPS), rule)
+    });
     assert_caught("postgres", mutants);
 }
 

@@ -5,10 +5,12 @@ use leasehold_core::OwnerId;
 
 use super::super::*;
 use super::Mutant;
-use super::world::{Choice, Request, STUCK, What, World};
+use super::processes::{Choice, Request, What};
+use super::server::holders;
+use super::world::{STUCK, UNHEARD, World};
 
 impl World {
-    fn takes(&self, choice: Choice) -> Option<Self> {
+    pub(super) fn takes(&self, choice: Choice) -> Option<Self> {
         let mut next = self.clone();
         next.age = (next.age + 1) % 5;
         match choice {
@@ -43,10 +45,14 @@ impl World {
             Choice::Delivers(at) => {
                 let (to, message) = next.messages.remove(at);
                 let process = &mut next.processes[to];
+                let own = process.contender.as_ref().and_then(Contender::seq);
                 match message {
+                    Notice::Told(seq, told) if self.is(Mutant::BelievesStaleMessages) => {
+                        process.book.hears(own.unwrap_or(seq), told);
+                    }
                     Notice::Told(seq, told) => process.book.hears(seq, told),
-                    Notice::Lost(seq) if process.book.taken(seq).is_some() => process.held = None,
-                    _ => {}
+                    Notice::Lost(seq) => next.takes_away(to, seq),
+                    Notice::Asked(..) => {}
                 }
             }
             Choice::Loses(at) => drop(next.messages.remove(at)),
@@ -63,23 +69,35 @@ impl World {
             Choice::Crashes(kept) => {
                 next.crashes -= 1;
                 next.faults -= 1;
-                next.crash(kept);
+                next.server.crash(kept);
+                next.breaks_connections();
             }
             Choice::Promotes(timeline) => {
                 next.promotions -= 1;
                 next.faults -= 1;
-                next.crash(usize::MAX);
-                next.server.moves_to(timeline, next.mutant);
+                next.server.promote(timeline);
+                next.breaks_connections();
             }
             Choice::Revokes => {
-                next.revocations -= 1;
                 next.faults -= 1;
-                let (who, seq) = *next.server.holders().first()?;
-                let told = next.server.settle(Some(seq), next.mutant);
+                next.server.begin(next.mutant);
+                let (who, seq) = *holders(&next.server.now.rows, 0).first()?;
+                let before = next.server.now.clone();
+                let told = next.server.settle(0, Some(seq), next.mutant);
+                if next.is(Mutant::NotifiesBeforeTheCommit) {
+                    // The transaction fails.
+                    next.server.now = before;
+                    next.tell(&told);
+                    return Some(next);
+                }
+                next.revocations -= 1;
                 next.server.now.revoked.push(seq);
+                next.server.now.sessions[who].taken += 1;
                 next.server.commit(!next.is(Mutant::RevokesAsynchronously));
                 next.tell(&told);
-                next.messages.push((who, Notice::Lost(seq)));
+                if !next.is_pooled {
+                    next.messages.push((who, Notice::Lost(seq)));
+                }
                 if let Some(held) =
                     next.processes[who].held.as_mut().filter(|held| held.counter == seq.unsigned_abs())
                 {
@@ -90,6 +108,8 @@ impl World {
                 let seq = next.processes[who].contender.as_ref()?.seq()?;
                 next.messages.push((who, Notice::Told(seq, EntryNews::Holds)));
             }
+            Choice::Fences(who) => next.fences(who)?,
+            Choice::EndsFence => next.server.fenced.clear(),
         }
         Some(next)
     }
@@ -118,6 +138,7 @@ impl Model for World {
             }
             if process.held.is_some() {
                 choices.push(Choice::Releases(who));
+                choices.extend((self.fences > 0).then_some(Choice::Fences(who)));
             }
             if let Some(request) = &process.request {
                 if self.may_start(who, request) {
@@ -148,6 +169,7 @@ impl Model for World {
                 choices.push(Choice::Forges(who));
             }
         }
+        choices.extend((!self.server.fenced.is_empty()).then_some(Choice::EndsFence));
         choices.extend((0..self.messages.len()).flat_map(|at| [Choice::Delivers(at), Choice::Loses(at)]));
         let may_go_on = |(who, request): &(usize, Request)| {
             !matches!(request.what, What::Acquire { .. }) || self.locked_by.is_none_or(|by| by == *who)
@@ -168,7 +190,10 @@ impl Model for World {
     }
 
     fn held(&self) -> Vec<Held> {
-        self.processes.iter().filter_map(|process| process.held).collect()
+        let fenced = &self.server.fenced;
+        let is_fenced = |held: &Held| fenced.iter().any(|other| other.counter == held.counter);
+        let held = self.processes.iter().filter_map(|process| process.held);
+        held.filter(|held| !is_fenced(held)).chain(fenced.iter().copied()).collect()
     }
 
     fn broken(&self) -> Option<&'static str> {
@@ -179,10 +204,12 @@ impl Model for World {
             let is_settled = process.request.is_none()
                 && process.reply.is_none()
                 && process.book.epoch_on(process.on).is_some()
+                && (self.server.is_uncrashed && process.era == self.era())
                 && !self.orphans.iter().any(|(whose, _)| *whose == who);
             process.trusts.is_none() || !(is_quiet && is_settled)
         };
-        let stuck = self.server.now.rows.iter().any(|row| !is_known(row.session));
-        self.broken.or_else(|| stuck.then_some(STUCK))
+        let stuck = self.server.now.rows.iter().any(|row| !row.is_gone && !is_known(row.session));
+        let is_unheard = (0..self.processes.len()).any(|who| self.is_unheard(who));
+        self.broken.or_else(|| stuck.then_some(STUCK)).or_else(|| is_unheard.then_some(UNHEARD))
     }
 }

@@ -1,21 +1,28 @@
-//! Processes that contend for one name on the server, each with one request under way, and what may go wrong.
+//! Processes that contend for one name on the server: what they do, and what the server does with their requests.
 
 use ::model::Held;
 use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{LockName, Mode, OwnerId};
 
 use super::super::*;
-use super::server::{Grant, Server, Tables};
+use super::processes::{Process, Renewing, Reply, Request, What};
+use super::server::{Row, Server, SessionRow, holders};
 use super::{Mutant, NOW};
 
 /// An entry stays although nobody waits or holds by it.
 pub(super) const STUCK: &str = "an entry that nobody knows is kept alive";
 /// A removal by force that was answered does not last.
 pub(super) const UNDONE: &str = "a removed entry is there again";
+/// A process holds by an entry although it was told of its removal.
+pub(super) const REVIVED: &str = "an entry is held after its removal was told";
+/// A process goes on holding, and no renewal will tell it of the removal.
+pub(super) const UNHEARD: &str = "a renewal does not tell of a removal";
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct World {
     pub(super) mutant: Option<Mutant>,
+    /// The clients are behind a pooler: no message arrives, and a crash breaks no idle connection.
+    pub(super) is_pooled: bool,
     pub(super) server: Server,
     pub(super) processes: Vec<Process>,
     /// Who has the lock of the name.
@@ -30,90 +37,14 @@ pub(super) struct World {
     pub(super) cuts: u8,
     pub(super) promotions: u8,
     pub(super) revocations: u8,
+    pub(super) fences: u8,
     pub(super) broken: Option<&'static str>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Process {
-    pub(super) book: SessionBook,
-    pub(super) contender: Option<Contender>,
-    pub(super) mode: Mode,
-    pub(super) owner: u8,
-    pub(super) wants: u8,
-    pub(super) held: Option<Held>,
-    /// The number, and the owner, of a hold that is being released.
-    pub(super) releasing: Option<Seq>,
-    pub(super) on: Generation,
-    pub(super) request: Option<Request>,
-    pub(super) reply: Option<Reply>,
-    /// The lease that it trusts; `None` once its deadline has passed.
-    pub(super) trusts: Option<u8>,
-    pub(super) renewal: Option<Renewing>,
-    pub(super) renewals: u8,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Renewing {
-    /// The server has locked the row.
-    Begun,
-    Done,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Request {
-    pub(super) what: What,
-    pub(super) on: Generation,
-    /// The tables as its snapshot shows them, once it has one.
-    pub(super) seen: Option<Tables>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum What {
-    Acquire { epoch: i32, owner: u8 },
-    Flush,
-    Release(Seq),
-    Abandon(u8),
-    Mine,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Reply {
-    Acquired(Grant, u8, Generation),
-    Refused,
-    Flushed(Generation),
-    Released(Seq),
-    Abandoned,
-    Mine(i32, Vec<Seq>, Generation),
-    SessionIsOver,
-}
-
-/// Who does what.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Choice {
-    Begins(usize),
-    Drives(usize),
-    Leaves(usize),
-    Releases(usize),
-    Starts(usize),
-    Commits(usize),
-    Hears(usize),
-    Renews(usize),
-    GivesUp(usize),
-    Delivers(usize),
-    Loses(usize),
-    CarriesOutAnOrphan,
-    Cuts(usize),
-    Expires(usize),
-    Crashes(usize),
-    Promotes(Seq),
-    Revokes,
-    Forges(usize),
-}
-
 impl World {
-    pub(super) fn new(mutant: Option<Mutant>) -> Self {
+    pub(super) fn new(mutant: Option<Mutant>, is_pooled: bool) -> Self {
         let process = |mode| Process {
-            book: SessionBook::new(Deadline::Never, 1),
+            book: SessionBook::new(Deadline::Never, 1, 1),
             contender: None,
             mode,
             owner: 0,
@@ -121,6 +52,8 @@ impl World {
             held: None,
             releasing: None,
             on: 1,
+            era: 1,
+            gone: Vec::new(),
             request: None,
             reply: None,
             trusts: Some(1),
@@ -130,6 +63,7 @@ impl World {
         let modes = [Mode::EXCLUSIVE, Mode::EXCLUSIVE, Mode::SHARED];
         Self {
             mutant,
+            is_pooled,
             server: Server::new(modes.len()),
             processes: modes.map(process).into(),
             locked_by: None,
@@ -137,10 +71,11 @@ impl World {
             messages: Vec::new(),
             faults: 3,
             age: 0,
-            crashes: 1,
+            crashes: 2,
             cuts: 1,
             promotions: 2,
             revocations: 1,
+            fences: 1,
             broken: None,
         }
     }
@@ -160,7 +95,8 @@ impl World {
             return;
         };
         if let Some(seq) = process.releasing {
-            process.request = Some(Request { what: What::Release(seq), on: process.on, seen: None });
+            let what = What::Release(seq, process.book.low(&name()));
+            process.request = Some(Request { what, on: process.on, seen: None });
             return;
         }
         let Some(contender) = &mut process.contender else {
@@ -178,10 +114,14 @@ impl World {
         let what = match step {
             Step::Ask => {
                 process.book.asks();
-                What::Acquire { epoch, owner: process.owner }
+                What::Acquire { epoch, owner: process.owner, low: process.book.low(&name()) }
+            }
+            Step::Flush if self.mutant == Some(Mutant::HoldsUnflushed) => {
+                contender.flushed(process.on);
+                return;
             }
             Step::Flush => What::Flush,
-            Step::Release(seq) => What::Release(seq),
+            Step::Release(seq) => What::Release(seq, process.book.low(&name())),
             Step::Abandon => What::Abandon(process.owner),
             Step::Wait => return,
             Step::AcquireEnd(end) => {
@@ -191,6 +131,8 @@ impl World {
                 {
                     let counter = seq.unsigned_abs();
                     let is_overruled = self.server.now.revoked.contains(&seq);
+                    let is_revived = process.gone.contains(&seq);
+                    self.broken = self.broken.or_else(|| is_revived.then_some(REVIVED));
                     process.held = Some(Held { actor: who, mode: process.mode, counter, is_overruled });
                 }
                 return;
@@ -202,6 +144,7 @@ impl World {
     /// A request gets its lock, and its snapshot.
     pub(super) fn starts(&mut self, who: usize) {
         let locks = !self.is(Mutant::TakesNoLock);
+        self.server.begin(self.mutant);
         let now = self.server.now.clone();
         let is_early = self.is(Mutant::LocksWithinAStatement) || self.is(Mutant::ReadsRepeatably);
         let Some(request) = &mut self.processes[who].request else {
@@ -232,8 +175,9 @@ impl World {
                 request.seen.is_some() && (self.locked_by == Some(who) || self.is(Mutant::TakesNoLock))
             }
             // They take the lock of the name for a moment.
-            What::Release(_) | What::Abandon(_) => self.locked_by.is_none() || self.is(Mutant::TakesNoLock),
+            What::Release(..) | What::Abandon(_) => self.locked_by.is_none() || self.is(Mutant::TakesNoLock),
             // It waits for an `acquire` of its session under way.
+            What::Mine if self.is(Mutant::MineTakesNoLockAndOwnersChange) => true,
             What::Mine => {
                 let is_acquiring = |(whose, orphan): &(usize, Request)| {
                     *whose == who && orphan.seen.is_some() && matches!(orphan.what, What::Acquire { .. })
@@ -247,38 +191,44 @@ impl World {
     /// The server carries out a request, and answers.
     pub(super) fn carries_out(&mut self, who: usize, request: &Request) -> Reply {
         let mutant = self.mutant;
+        self.server.begin(mutant);
         let session = self.server.now.sessions[who];
         match request.what {
-            What::Acquire { epoch, owner } => {
+            What::Acquire { epoch, owner, low } => {
                 self.locked_by = self.locked_by.filter(|by| *by != who);
-                let seen = request.seen.clone().unwrap_or_else(|| self.server.now.clone());
+                let mut seen = request.seen.clone().unwrap_or_else(|| self.server.now.clone());
                 if session.is_over || session.is_late {
                     return Reply::SessionIsOver;
                 }
-                if session.epoch != epoch {
+                if seen.sessions[who].epoch != epoch {
                     return Reply::Refused;
                 }
-                let mut seen = seen;
-                if seen.sessions.iter().any(|session| session.is_late) {
-                    let told = self.server.settle(None, mutant);
+                let is_ending = |session: &SessionRow| session.is_late || session.is_over;
+                if seen.rows.iter().any(|row| row.is_gone || is_ending(&seen.sessions[row.session])) {
+                    let told = self.server.settle(low, None, mutant);
                     self.tell(&told);
                     seen = self.server.now.clone();
                 }
-                let mode = self.processes[who].mode;
-                Reply::Acquired(self.server.acquire(&seen, (who, owner, mode)), owner, request.on)
+                let own = (who, owner, self.processes[who].mode);
+                Reply::Acquired(self.server.acquire(&seen, own, low, mutant), owner, request.on)
             }
             What::Flush => {
                 self.server.flush();
                 Reply::Flushed(request.on)
             }
-            What::Release(seq) => {
-                self.removes(seq);
+            What::Release(seq, low) => {
+                self.removes(seq, low);
                 Reply::Released(seq)
             }
             What::Abandon(owner) => {
-                let own = self.server.now.rows.iter().find(|row| (row.session, row.owner) == (who, owner));
+                let own = self
+                    .server
+                    .now
+                    .rows
+                    .iter()
+                    .find(|row| (row.session, row.owner, row.is_gone) == (who, owner, false));
                 if let Some(seq) = own.map(|row| row.seq) {
-                    self.removes(seq);
+                    self.removes(seq, 0);
                 }
                 Reply::Abandoned
             }
@@ -290,22 +240,54 @@ impl World {
                 row.epoch += 1;
                 let epoch = row.epoch;
                 self.server.commit(true);
-                let own = self.server.now.rows.iter().filter(|row| row.session == who);
-                Reply::Mine(epoch, own.map(|row| row.seq).collect(), request.on)
+                Reply::Mine(epoch, self.era(), self.standing(who), request.on)
             }
         }
     }
 
     /// `release`, which commits without waiting for the disk.
-    pub(super) fn removes(&mut self, seq: Seq) {
-        let told = self.server.settle(Some(seq), self.mutant);
+    pub(super) fn removes(&mut self, seq: Seq, low: Seq) {
+        let told = self.server.settle(low, Some(seq), self.mutant);
         self.server.commit(false);
         self.tell(&told);
     }
 
-    pub(super) fn tell(&mut self, holders: &[(usize, Seq)]) {
-        let messages = holders.iter().map(|(who, seq)| (*who, Notice::Told(*seq, EntryNews::Holds)));
-        self.messages.extend(messages);
+    pub(super) fn tell(&mut self, told: &[(usize, Seq, EntryNews)]) {
+        let messages = told.iter().map(|(who, seq, told)| (*who, Notice::Told(*seq, *told)));
+        self.messages.extend(messages.filter(|_| !self.is_pooled));
+    }
+
+    pub(super) fn era(&self) -> i32 {
+        i32::try_from(self.server.now.era).unwrap()
+    }
+
+    /// The entries of a session.
+    fn standing(&self, who: usize) -> Vec<Seq> {
+        let own = self.server.now.rows.iter().filter(|row| row.session == who && !row.is_gone);
+        own.map(|row| row.seq).collect()
+    }
+
+    /// A process is told that its entry was removed by force.
+    pub(super) fn takes_away(&mut self, who: usize, seq: Seq) {
+        let process = &mut self.processes[who];
+        process.gone.push(seq);
+        if process.book.taken(seq).is_some() {
+            process.held = None;
+        }
+    }
+
+    /// `fence` in a transaction of a user, which stays open.
+    pub(super) fn fences(&mut self, who: usize) -> Option<()> {
+        self.server.begin(self.mutant);
+        let held = self.processes[who].held?;
+        let session = self.server.now.sessions[who];
+        let holds = holders(&self.server.now.rows, 0).contains(&(who, held.counter.cast_signed()));
+        let is_gone = |row: &Row| row.is_gone && row.seq.unsigned_abs() == held.counter;
+        if holds && !session.is_over && !session.is_late && !self.server.now.rows.iter().any(is_gone) {
+            self.fences -= 1;
+            self.server.fenced.push(Held { is_overruled: false, ..held });
+        }
+        Some(())
     }
 
     pub(super) fn hears(&mut self, who: usize) {
@@ -319,14 +301,17 @@ impl World {
             Reply::Acquired(grant, owner, on) => {
                 let by = OwnerId::from_random([owner; 16]);
                 let before = process.contender.as_ref().and_then(Contender::seq);
-                let counts = grant.seq.is_none_or(|seq| process.book.enter(&name, seq, by, on));
+                let counts = process.book.enter(&name, grant.seq, by, on);
+                process.book.learn(&name, grant.first, on);
                 process.book.asked();
-                if let Some(before) = before.filter(|before| Some(*before) != grant.seq) {
+                if let Some(before) = before.filter(|before| *before != grant.seq) {
                     process.book.forget(before);
                 }
                 if let Some(contender) = &mut process.contender {
                     match counts {
-                        true => contender.asked(AcquireReply { granted: grant.granted, seq: grant.seq, on }),
+                        true => {
+                            contender.asked(AcquireReply { granted: grant.granted, seq: Some(grant.seq), on })
+                        }
                         false => contender.failed(),
                     }
                 }
@@ -345,15 +330,16 @@ impl World {
                 }
             }
             Reply::Abandoned => process.contender.iter_mut().for_each(Contender::removed),
-            Reply::Mine(epoch, there, on) => {
+            Reply::Mine(epoch, era, there, on) => {
                 let found = process.book.compare(&there);
-                process.book.in_epoch(on, epoch);
+                process.book.in_epoch(on, epoch, era);
+                process.era = era;
                 for (_, seq) in found.lost {
                     process.book.forget(seq);
                     process.held = None;
                 }
                 for seq in found.unknown.into_iter().filter(|_| reconciles) {
-                    self.removes(seq);
+                    self.removes(seq, 0);
                 }
             }
             Reply::SessionIsOver => self.gives_up(who),
@@ -365,7 +351,8 @@ impl World {
         let process = &mut self.processes[who];
         process.book.end();
         (process.trusts, process.held, process.contender, process.wants) = (None, None, None, 0);
-        (process.releasing, process.request, process.reply) = (None, None, None);
+        (process.releasing, process.request, process.reply, process.renewal) = (None, None, None, None);
+        self.server.renewing.retain(|other| *other != who);
         self.locked_by = self.locked_by.filter(|by| *by != who);
     }
 
@@ -380,6 +367,9 @@ impl World {
         if is_asking {
             process.book.asked();
             process.contender.iter_mut().for_each(Contender::failed);
+            if self.mutant == Some(Mutant::MineTakesNoLockAndOwnersChange) {
+                process.owner += 1;
+            }
         }
         self.messages.retain(|(to, _)| *to != who);
         match request.filter(|_| is_sent) {
@@ -388,14 +378,19 @@ impl World {
         }
     }
 
-    pub(super) fn crash(&mut self, kept: usize) {
-        self.server.crash(kept);
+    /// A crash has happened.
+    pub(super) fn breaks_connections(&mut self) {
         (self.locked_by, self.orphans) = (None, Vec::new());
         for who in 0..self.processes.len() {
-            self.processes[who].renewal = None;
-            self.cuts(who, false);
+            let is_waiting = |renewal: &Renewing| matches!(renewal, Renewing::Begun | Renewing::Asks { .. });
+            let process = &mut self.processes[who];
+            let is_idle = process.request.is_none() && !process.renewal.as_ref().is_some_and(is_waiting);
+            if !self.is_pooled || !is_idle {
+                process.renewal = None;
+                self.cuts(who, false);
+            }
         }
-        let is_back = |seq: &Seq| self.server.now.rows.iter().any(|row| row.seq == *seq);
+        let is_back = |seq: &Seq| self.server.now.rows.iter().any(|row| row.seq == *seq && !row.is_gone);
         let answered = &self.server.now.revoked;
         if self.revocations == 0 && answered.is_empty() || answered.iter().any(is_back) {
             self.broken = Some(UNDONE);
@@ -403,39 +398,65 @@ impl World {
     }
 
     pub(super) fn renews(&mut self, who: usize) {
+        self.server.begin(self.mutant);
         let session = self.server.now.sessions[who];
-        match self.processes[who].renewal {
+        let process = &mut self.processes[who];
+        match process.renewal.take() {
             None if !session.is_late && !session.is_over => {
                 self.server.renewing.push(who);
-                self.processes[who].renewal = Some(Renewing::Begun);
-                self.processes[who].renewals -= 1;
+                process.renewal = Some(Renewing::Begun);
+                process.renewals -= 1;
             }
             None => {}
             Some(Renewing::Begun) => {
                 self.server.renewing.retain(|other| *other != who);
                 let row = &mut self.server.now.sessions[who];
-                (row.lease, row.is_late) = (row.lease + 1, false);
+                (row.lease, row.is_late, row.is_misdated) = (row.lease + 1, false, false);
                 self.server.commit(true);
-                self.processes[who].renewal = Some(Renewing::Done);
+                let (row, era) = (self.server.now.sessions[who], self.era());
+                self.processes[who].renewal = Some(Renewing::Done { row, era });
             }
-            Some(Renewing::Done) => {
-                self.processes[who].renewal = None;
-                let lease = self.server.now.sessions[who].lease;
-                if let Some(trusts) = &mut self.processes[who].trusts {
-                    *trusts = lease;
+            Some(Renewing::Done { row, era }) => {
+                process.trusts = process.trusts.map(|_| row.lease);
+                process.era = era;
+                if process.book.is_other_era(process.on, era) && self.mutant != Some(Mutant::HearsNoEra) {
+                    self.cuts(who, true);
+                } else if self.mutant == Some(Mutant::HearsNoRemoval) {
+                    process.book.knows(row.taken);
+                } else if process.book.misses(row.taken) {
+                    let (known, are_all) = process.book.known();
+                    process.renewal = Some(Renewing::Asks { taken: row.taken, known, are_all });
+                }
+            }
+            Some(Renewing::Asks { taken, mut known, are_all }) => {
+                let there = self.standing(who);
+                known.retain(|seq| !there.contains(seq));
+                self.processes[who].renewal = Some(Renewing::Shows { taken, gone: known, are_all });
+            }
+            Some(Renewing::Shows { taken, gone, are_all }) => {
+                gone.into_iter().for_each(|seq| self.takes_away(who, seq));
+                if are_all {
+                    self.processes[who].book.knows(taken);
                 }
             }
         }
     }
 
+    /// Whether a process holds what was removed, although it knows of every removal.
+    pub(super) fn is_unheard(&self, who: usize) -> bool {
+        let is_removed = |held: Held| self.server.now.revoked.contains(&held.counter.cast_signed());
+        let process = &self.processes[who];
+        process.held.is_some_and(is_removed) && !process.book.misses(self.server.now.sessions[who].taken)
+    }
+
     /// Whether the server may find now that the lease of a session has ended.
     pub(super) fn may_expire(&self, who: usize) -> bool {
         let (session, process) = (self.server.now.sessions[who], &self.processes[who]);
-        let is_renewed = process.renewal.is_some();
         let is_trusted = process.trusts.is_some_and(|trusts| session.lease >= trusts);
         !session.is_late
             && (!is_trusted
-                || is_renewed && self.is(Mutant::EndsByReading) && process.renewal == Some(Renewing::Begun))
+                || session.is_misdated
+                || process.renewal == Some(Renewing::Begun) && self.is(Mutant::EndsByReading))
     }
 }
 
