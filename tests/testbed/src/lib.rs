@@ -6,7 +6,7 @@
 //! | a directory that goes away, unless `LEASEHOLD_KEEP=1` | [`Scratch`] |
 //! | a program that can be stopped, continued, killed and talked to by lines | [`Launch`], [`Process`] |
 //! | a network between a client and a server that fails on command | [`Proxy`], [`Mode`] |
-//! | a real server, single or several | [`redis`], [`etcd`], [`zookeeper`], [`postgres`] |
+//! | a real server, single or several | [`redis`], [`etcd`], [`zookeeper`], [`postgres`] and a pooler for it, [`pgbouncer`] |
 //! | one of any kind, for tests that are the same for all | [`Server`] |
 //! | certificates for them | [`Certificates`] |
 //! | another library on the same lock | [`peers`] |
@@ -29,6 +29,7 @@ pub mod etcd;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 pub mod peers;
+pub mod pgbouncer;
 mod ports;
 pub mod postgres;
 mod process;

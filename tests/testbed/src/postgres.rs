@@ -1,5 +1,6 @@
 //! A running PostgreSQL server. It refuses to run as root: then it runs as the user `nobody`.
 
+use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -19,14 +20,15 @@ use crate::{Certificates, Launch, Port, Process, Scratch};
 #[must_use = "nothing runs before `start`"]
 pub struct Setup {
     settings: Vec<String>,
+    below: Option<PathBuf>,
     certificates: Option<(Certificates, bool)>,
 }
 
 impl Setup {
-    /// Two hundred connections, no wait for the disk: what is written outlives the process that wrote it.
+    /// Six hundred connections, no wait for the disk: what is written outlives the process that wrote it.
     pub fn new() -> Self {
         let settings = ["fsync=off", "max_connections=600", "unix_socket_directories="];
-        Self { settings: settings.map(str::to_owned).into(), certificates: None }
+        Self { settings: settings.map(str::to_owned).into(), below: None, certificates: None }
     }
 
     /// Adds a setting of the form `name=value`.
@@ -41,12 +43,47 @@ impl Setup {
         self
     }
 
+    /// Keeps its data below a directory, which is given to the server's user, and waits for the disk.
+    pub fn below(self, directory: &Path) -> io::Result<Self> {
+        give_away(directory)?;
+        Ok(Self { below: Some(directory.to_owned()), ..self.setting("fsync=on") })
+    }
+
+    /// Keeps its log in a directory, for [`Setup::restore`].
+    pub fn archive(self, directory: &Scratch) -> io::Result<Self> {
+        give_away(directory.path())?;
+        let copy = format!("archive_command=cp %p {}/%f", directory.path().display());
+        Ok(self.setting("archive_mode=on").setting(copy))
+    }
+
     /// Starts it; it serves when this returns.
     pub async fn start(self) -> io::Result<Server> {
-        let (port, scratch, data) = (Port::reserve()?, Scratch::new("postgres")?, in_memory("postgres")?);
-        for directory in [scratch.path(), data.path()] {
-            give_away(directory)?;
-        }
+        let data = data_directory(self.below.as_deref())?;
+        self.start_on(data, None).await
+    }
+
+    /// Starts a standby of `primary`, which serves reads when this returns.
+    pub async fn follow(self, primary: &Server) -> io::Result<Server> {
+        let from = format!("primary_conninfo=host=127.0.0.1 port={} user=postgres", primary.port.number());
+        self.setting(from).start_on(primary.backup().await?, Some("standby.signal")).await
+    }
+
+    /// Starts a server on a backup, and on the log that was archived since, up to the restore point of that name.
+    pub async fn restore(self, backup: TempDir, archive: &Scratch, point: &str) -> io::Result<Server> {
+        let fetch = format!("restore_command=cp {}/%f %p", archive.path().display());
+        let (target, then) = (format!("recovery_target_name={point}"), "recovery_target_action=promote");
+        let setup = self.setting(fetch).setting(target).setting(then);
+        let server = setup.start_on(backup, Some("recovery.signal")).await?;
+        let recovering = || async { server.sql("SELECT pg_is_in_recovery()").await.ok() };
+        let is_done = || async { recovering().await.filter(|recovering| recovering == "f").map(drop) };
+        server.process.serves(START, is_done).await?;
+        Ok(server)
+    }
+
+    /// On a copy of another server's data, if there is a signal file that says how to go on from there.
+    async fn start_on(self, data: TempDir, signal: Option<&str>) -> io::Result<Server> {
+        let (port, scratch) = (Port::reserve()?, Scratch::new("postgres")?);
+        give_away(scratch.path())?;
         let mut server_args = vec!["-D".to_owned(), data.path().display().to_string()];
         let listen = ["listen_addresses=127.0.0.1".to_owned(), format!("port={}", port.number())];
         let mut files = Vec::new();
@@ -66,12 +103,17 @@ impl Setup {
         }
         let launch = unprivileged(&program("postgres")?, scratch.path()).args(server_args);
         let rules = match &self.certificates {
-            None => "host all postgres all trust\nhost all all all scram-sha-256\n",
+            None => {
+                "host replication postgres all trust\nhost all postgres all trust\nhost all all all scram-sha-256\n"
+            }
             Some((_, false)) => "hostssl all all all trust\n",
             Some((_, true)) => "hostssl all all all trust clientcert=verify-ca\n",
         };
         let disk = Disk { data, scratch, rules, files };
-        disk.initialise().await?;
+        match signal {
+            Some(signal) => fs::write(disk.data.path().join(signal), "")?,
+            None => disk.initialise().await?,
+        }
         let mut launch = launch;
         let process = launch.spawn()?;
         let server = Server { process, launch, port, disk };
@@ -126,27 +168,39 @@ impl Server {
 
     /// Runs a statement as the superuser; returns its rows, with a bar between columns.
     pub async fn sql(&self, statement: &str) -> io::Result<String> {
-        let mut psql = Command::new(program("psql")?);
-        psql.args([
-            "-X",
-            "-q",
-            "-A",
-            "-t",
-            "-v",
-            "ON_ERROR_STOP=1",
-            "-h",
-            "127.0.0.1",
-            "-U",
-            "postgres",
-            "-d",
-            "postgres",
-        ]);
-        psql.args(["-p", &self.port.number().to_string(), "-c", statement]);
-        let ran = psql.kill_on_drop(true).output().await?;
-        match ran.status.success() {
-            true => Ok(String::from_utf8_lossy(&ran.stdout).trim_end().to_owned()),
-            false => Err(io::Error::other(String::from_utf8_lossy(&ran.stderr).into_owned())),
+        self.sql_in("postgres", statement).await
+    }
+
+    /// In that database.
+    pub async fn sql_in(&self, database: &str, statement: &str) -> io::Result<String> {
+        run("psql", self.addr(), PSQL.into_iter().chain(["-A", "-t", "-d", database, "-c", statement])).await
+    }
+
+    /// Dumps its database, and restores that as a new one.
+    pub async fn dump_into(&self, database: &str) -> io::Result<()> {
+        self.sql(&format!("CREATE DATABASE {database}")).await?;
+        let file = self.disk.scratch.path().join("dump");
+        let file = file.display().to_string();
+        run("pg_dump", self.addr(), ["-f", &file, "postgres"]).await?;
+        run("psql", self.addr(), PSQL.into_iter().chain(["-d", database, "-f", &file])).await.map(drop)
+    }
+
+    /// A copy of its data, as of now.
+    pub async fn backup(&self) -> io::Result<TempDir> {
+        let (copy, program) = (data_directory(None)?, program("pg_basebackup")?);
+        let port = self.port.number().to_string();
+        let args = ["-h", "127.0.0.1", "-p", &port, "-U", "postgres", "-X", "stream", "-c", "fast"];
+        let launch = unprivileged(&program, self.disk.scratch.path()).args(args).args(["--no-sync", "-D"]);
+        let mut copying = launch.args([copy.path()]).spawn()?;
+        match copying.wait(START).await?.success() {
+            true => Ok(copy),
+            false => Err(io::Error::other(fs::read_to_string(copying.log())?)),
         }
+    }
+
+    /// Makes a standby a primary; it takes writes when this returns.
+    pub async fn promote(&self) -> io::Result<()> {
+        self.sql("SELECT pg_promote()").await.map(drop)
     }
 
     /// What it has logged since it was started.
@@ -156,7 +210,8 @@ impl Server {
 
     /// Waits until it serves.
     pub async fn ready(&self) -> io::Result<()> {
-        let serves = || async { self.sql("SELECT 1").await.ok().map(drop) };
+        let ask = || run("pg_isready", self.addr(), ["-d", "postgres"]);
+        let serves = || async { ask().await.ok().map(drop) };
         Ok(self.process.serves(START, serves).await?)
     }
 
@@ -211,11 +266,40 @@ impl Server {
         Ok(self.process.cont()?)
     }
 
+    /// Of all its processes, those of its clients among them.
+    pub fn pids(&self) -> io::Result<Vec<u32>> {
+        let children = self.children()?.into_iter().map(|child| child.as_raw_pid().cast_unsigned());
+        Ok([self.process.pid()].into_iter().chain(children).collect())
+    }
+
     fn children(&self) -> io::Result<Vec<Pid>> {
         let pid = self.process.pid();
         let listed = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
         Ok(listed.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect())
     }
+}
+
+/// Runs one of PostgreSQL's own clients as the superuser; what it writes.
+pub(crate) async fn run(
+    name: &str,
+    server: SocketAddr,
+    args: impl IntoIterator<Item = impl AsRef<OsStr>>,
+) -> io::Result<String> {
+    let mut client = Command::new(program(name)?);
+    client.args(["-h", &server.ip().to_string(), "-p", &server.port().to_string(), "-U", "postgres"]);
+    let ran = client.args(args).kill_on_drop(true).output().await?;
+    match ran.status.success() {
+        true => Ok(String::from_utf8_lossy(&ran.stdout).trim_end().to_owned()),
+        false => Err(io::Error::other(String::from_utf8_lossy(&ran.stderr).into_owned())),
+    }
+}
+
+/// An empty one, which the server may write to.
+fn data_directory(below: Option<&Path>) -> io::Result<TempDir> {
+    let directory = below.map_or_else(|| in_memory("postgres"), tempfile::tempdir_in)?;
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o700))?;
+    give_away(directory.path())?;
+    Ok(directory)
 }
 
 /// Below Debian's directory of the newest version, or on the path.
@@ -227,7 +311,7 @@ fn program(name: &str) -> io::Result<PathBuf> {
     Ok(newest.map_or_else(|| PathBuf::from(name), |path| path.join("bin").join(name)))
 }
 
-fn unprivileged(program: &Path, dir: &Path) -> Launch {
+pub(crate) fn unprivileged(program: &Path, dir: &Path) -> Launch {
     if !geteuid().is_root() {
         return Launch::new(program, dir);
     }
@@ -237,11 +321,14 @@ fn unprivileged(program: &Path, dir: &Path) -> Launch {
         .args([program])
 }
 
-fn give_away(path: &Path) -> io::Result<()> {
+pub(crate) fn give_away(path: &Path) -> io::Result<()> {
     if geteuid().is_root() { chown(path, Some(NOBODY), Some(NOBODY)) } else { Ok(()) }
 }
 
 const NOBODY: u32 = 65_534;
 
+/// Reads no start-up file, and ends at the first error.
+pub(crate) const PSQL: [&str; 4] = ["-X", "-q", "-v", "ON_ERROR_STOP=1"];
+
 /// How long a server may take to start, on a machine that is busy.
-const START: Duration = Duration::from_secs(60);
+pub(crate) const START: Duration = Duration::from_secs(60);

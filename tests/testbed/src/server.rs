@@ -270,7 +270,8 @@ impl Server for postgres::Server {
     const HEARS_THE_DEAF_FOR: Duration = Duration::ZERO;
 
     async fn start() -> io::Result<Self> {
-        postgres::Setup::new().start().await
+        // It counts statements.
+        postgres::Setup::new().setting("shared_preload_libraries=pg_stat_statements").start().await
     }
 
     fn addr(&self) -> SocketAddr {
