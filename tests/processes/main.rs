@@ -34,10 +34,11 @@ fn main() -> ExitCode {
     let _quorum = of_a_quorum(&runtime, &mut trials);
     let etcd = of_leased::<testbed::etcd::Etcd>(&runtime, &mut trials);
     let zk = of_leased::<testbed::zookeeper::Server>(&runtime, &mut trials);
+    let postgres = of_leased::<testbed::postgres::Server>(&runtime, &mut trials);
     trials.extend(hunt::trials());
     // The trials mostly wait for leases to end.
     let suite = trials.into_iter().fold(Suite::new().threads(12), Suite::trial);
-    moving::add_to(suite, &redis, &etcd, &zk).run()
+    moving::add_to(suite, &redis, &etcd, &zk, &postgres).run()
 }
 
 macro_rules! trials {

@@ -22,6 +22,7 @@ use std::time::Duration;
 use leasehold::clock::{BootClock, Clock, Moment};
 use leasehold_conformance::Dice;
 use leasehold_conformance::history::{Event, History, What};
+use leasehold_conformance::invariants::Property;
 use libtest_mimic::Trial;
 use testbed::{BOUND, Depth, Direction, Mode, Proxy, Scratch, eventually, pass, trial_within, until, within};
 
@@ -87,6 +88,9 @@ pub(crate) trait Hunted: Sized + 'static {
 
     /// How long a fault lasts at most.
     const LONGEST: Duration = Self::TTL.saturating_mul(2);
+
+    /// Whether what was granted stays so whatever happens. Otherwise tokens alone are judged.
+    const KEEPS_GRANTS: bool = true;
 
     /// What can happen to it and its clients.
     const FAULTS: &'static [Fault];
@@ -275,7 +279,8 @@ impl<H: Hunted> Hunt<H> {
     /// What has happened, and what is to be said of it.
     async fn report(&self) -> (History, Report) {
         let history = journal::history(&self.journal(), self.events.clone());
-        let report = Report::of(&history, self.faults.clone(), self.hunted.promotions().await);
+        let mut report = Report::of(&history, self.faults.clone(), self.hunted.promotions().await);
+        report.violations.retain(|violation| H::KEEPS_GRANTS || violation.property == Property::Tokens);
         (history, report)
     }
 

@@ -5,8 +5,7 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 use leasehold_conformance::Dice;
 use libtest_mimic::Trial;
-use testbed::redis;
-use testbed::{Mode, Proxy, Scratch, Server, etcd, zookeeper};
+use testbed::{Mode, Proxy, Scratch, Server, etcd, postgres, redis, zookeeper};
 
 use super::Fault::{self, *};
 use super::fleets::{Sharded, Watched};
@@ -24,6 +23,8 @@ pub(crate) fn trials(seed: u64, time: Duration) -> Vec<Trial> {
         trial::<Sharded>(seed, time),
         trial::<Servers<etcd::Etcd, 1>>(seed, time),
         trial::<Servers<zookeeper::Server, 1>>(seed, time),
+        trial::<Servers<postgres::Server, 1>>(seed, time),
+        trial::<Promoted>(seed, time),
     ]
 }
 
@@ -174,5 +175,54 @@ impl<const PAUSE: u64> Hunted for Moved<PAUSE> {
 
     async fn promotions(&self) -> usize {
         self.moves
+    }
+}
+
+/// A Postgres server, and a standby that takes over when it is killed, and may have missed the last grants.
+struct Promoted {
+    primary: postgres::Server,
+    standby: postgres::Server,
+    promotions: usize,
+    ways: Vec<Proxy>,
+}
+
+impl Hunted for Promoted {
+    const NAME: &'static str = "postgres-promoted";
+    const TTL: Duration = <postgres::Server as Server>::TTL;
+    const DETECTION: Duration = BUSY;
+    const KEEPS_GRANTS: bool = false;
+    const FAULTS: &'static [Fault] = &[KillClient, CutClient, MoveAddress];
+
+    async fn start() -> Self {
+        let primary = <postgres::Server as Server>::start().await.unwrap();
+        let standby = postgres::Setup::new().follow(&primary).await.unwrap();
+        let ways = (0..CLIENTS).map(|_| Proxy::start(primary.addr()).unwrap()).collect();
+        Self { primary, standby, promotions: 0, ways }
+    }
+
+    fn url(&self, client: usize, options: &str) -> String {
+        <postgres::Server as Server>::url(self.ways[client].addr(), "hunt", options)
+    }
+
+    fn ways(&self, client: usize) -> &[Proxy] {
+        std::slice::from_ref(&self.ways[client])
+    }
+
+    async fn strike(&mut self, _fault: Fault, _dice: &mut Dice) {
+        self.primary.kill().await.unwrap();
+    }
+
+    async fn heal(&mut self, _fault: Fault) {
+        self.standby.promote().await.unwrap();
+        for way in &self.ways {
+            way.lead_to(self.standby.addr()).await;
+        }
+        let next = postgres::Setup::new().follow(&self.standby).await.unwrap();
+        self.primary = std::mem::replace(&mut self.standby, next);
+        self.promotions += 1;
+    }
+
+    async fn promotions(&self) -> usize {
+        self.promotions
     }
 }

@@ -19,7 +19,7 @@ mod rolling;
 mod shared;
 
 use leasehold_conformance::Suite;
-use testbed::{Depth, Server, etcd, redis, zookeeper};
+use testbed::{Depth, Server, etcd, postgres, redis, zookeeper};
 
 use self::pair::{End, Pair};
 
@@ -29,16 +29,20 @@ pub(crate) fn add_to(
     redis: &redis::Server,
     etcd: &etcd::Etcd,
     zk: &zookeeper::Server,
+    postgres: &postgres::Server,
 ) -> Suite {
     let shared = shared::trials(Server::addr(redis), Server::addr(etcd));
     suite = shared.into_iter().fold(suite, Suite::trial).trial(rolling::failing_over(Server::addr(etcd)));
     let redis = |suffix| End::of::<redis::Server>(Server::addr(redis), suffix);
     let etcd = End::of::<etcd::Etcd>(Server::addr(etcd), "");
     let zk = End::of::<zookeeper::Server>(Server::addr(zk), "");
+    let postgres = End::of::<postgres::Server>(Server::addr(postgres), "");
     let pairs = [
         Pair::new("redis-etcd", redis(""), etcd.clone()),
         Pair::new("redis-zookeeper", redis("-old"), zk),
-        Pair::new("etcd-redis", etcd, redis("")),
+        Pair::new("etcd-redis", etcd.clone(), redis("")),
+        Pair::new("redis-postgres", redis(""), postgres.clone()),
+        Pair::new("postgres-etcd", postgres, etcd),
         Pair::new("redis-prefix", redis("-old"), redis("-new")),
     ];
     let in_full = Depth::of_run() == Depth::Soak;
@@ -53,6 +57,7 @@ pub(crate) fn add_to(
     let tables = faults::trials::<redis::Server, zookeeper::Server>("redis-zookeeper");
     if in_full {
         let tables = tables.into_iter().chain(faults::trials::<etcd::Etcd, redis::Server>("etcd-redis"));
+        let tables = tables.chain(faults::trials::<redis::Server, postgres::Server>("redis-postgres"));
         return tables.fold(suite, Suite::trial);
     }
     // What is written again has a small version there.

@@ -12,7 +12,7 @@ use leasehold::migrate::{Admin, Migration, Steps};
 use leasehold::redis::SentinelConfig;
 use leasehold::{Env, LockGuard, LockManager, Timing};
 use testbed::redis::Sentinels;
-use testbed::{BOUND, Server, etcd, redis, within, zookeeper};
+use testbed::{BOUND, Server, etcd, postgres, redis, within, zookeeper};
 
 /// The name of every lock here.
 pub(crate) const NAME: &str = "invoice/42";
@@ -37,6 +37,14 @@ impl Kind for etcd::Etcd {
 impl Kind for zookeeper::Server {
     fn config(addr: SocketAddr, namespace: &str) -> Box<dyn StoreConfig> {
         Box::new(leasehold::zk::ZkConfig::new([addr.to_string()]).chroot(format!("/{namespace}")))
+    }
+}
+
+impl Kind for postgres::Server {
+    fn config(addr: SocketAddr, namespace: &str) -> Box<dyn StoreConfig> {
+        let url = <Self as Server>::url(addr, namespace, "");
+        let mut url = url.trim_end_matches('&').parse().unwrap();
+        Box::new(leasehold::postgres::PostgresConfig::from_url(&mut url).unwrap())
     }
 }
 
@@ -160,7 +168,7 @@ impl Space {
         let old = (self.pair.old.url)(&self.namespace, &options);
         let new = (self.pair.new.url)(&self.namespace, &options);
         let inner = (self.pair.new.url)(&self.namespace, "");
-        let inner = inner.trim_end_matches(['?', '&']);
+        let inner = inner.trim_end_matches(['?', '&']).replace('@', "%40");
         let moving = format!("{old}&migrate_to={inner}");
         [old, moving, new]
     }
