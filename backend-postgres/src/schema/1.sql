@@ -160,7 +160,7 @@ CREATE FUNCTION acquire(s bigint, ep int, n bytea, o bytea, w int, k int, waits 
                         OUT head_label text, OUT head_number bigint, OUT head_weight int, OUT head_capacity int,
                         OUT head_ttl double precision, OUT head_metadata text)
 LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, @schema@, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off
+SET search_path = pg_catalog, @schema@, pg_temp SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off
 SET enable_hashjoin = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '1s' AS $$
 DECLARE x session; load bigint; cap int; dead boolean; first_end timestamptz; last_end timestamptz; fits boolean;
         again boolean := false;
@@ -225,7 +225,7 @@ END $$;
 -- Removes a contender, holding or waiting. A crash of the server may bring it back unless durable: see mine.
 CREATE FUNCTION release(s bigint, n bytea, q bigint, low bigint, durable boolean, tell boolean, OUT was_there boolean)
 LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, @schema@, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off
+SET search_path = pg_catalog, @schema@, pg_temp SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off
 SET enable_hashjoin = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '1s' AS $$
 DECLARE sp int; others bigint;
 BEGIN
@@ -247,7 +247,7 @@ END $$;
 -- Removes whatever a request of this owner has put. On one connection it comes after that request; on a later one the epoch
 -- has refused it.
 CREATE FUNCTION abandon(s bigint, n bytea, o bytea, tell boolean) RETURNS void LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, @schema@, pg_temp SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+SET search_path = pg_catalog, @schema@, pg_temp SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 DECLARE q bigint;
 BEGIN
   PERFORM begun(s);
@@ -258,7 +258,7 @@ END $$;
 
 -- It also removes entries of this session that a fenced transaction kept when they were released, and has let go since.
 CREATE FUNCTION renew(s bigint, OUT alive boolean, OUT asks int, OUT taken int, OUT era int) LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, @schema@, pg_temp SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+SET search_path = pg_catalog, @schema@, pg_temp SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 #variable_conflict use_column
 DECLARE g record;
 BEGIN
@@ -275,7 +275,7 @@ END $$;
 
 -- The entries of a session, and the grace of a requested release: what messages have told, or should have.
 CREATE FUNCTION standing(s bigint) RETURNS TABLE (seq bigint, grace_ms bigint) LANGUAGE sql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, @schema@, pg_temp SET enable_seqscan = off AS $$
+SET search_path = pg_catalog, @schema@, pg_temp SET jit = off SET enable_seqscan = off AS $$
   SELECT c.seq, (extract(epoch FROM c.asked) * 1000)::bigint FROM contender c
   WHERE c.session = s AND c.session > 0 AND NOT c.gone
 $$;
@@ -295,7 +295,7 @@ END $$;
 
 CREATE FUNCTION open_session(p text, channel text, ttl_ms bigint, lock_ms int, moves boolean,
                              OUT id bigint, OUT base bigint, OUT record bytea, OUT era int) LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, @schema@, pg_temp SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+SET search_path = pg_catalog, @schema@, pg_temp SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 #variable_conflict use_variable
 DECLARE sp int; ttl interval := ttl_ms * interval '1 millisecond'; old bigint[];
 BEGIN
@@ -324,7 +324,7 @@ END $$;
 -- First on every new connection: it refuses from here on what was sent on an older one, and tells what the server has of us.
 -- It waits for an acquire that is under way, which has the lock of the session shared.
 CREATE FUNCTION mine(s bigint, OUT epoch int, OUT names bytea[], OUT seqs bigint[], OUT era int) LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, @schema@, pg_temp SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+SET search_path = pg_catalog, @schema@, pg_temp SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 #variable_conflict use_column
 BEGIN
   PERFORM begun(s);
@@ -341,7 +341,7 @@ END $$;
 
 -- Ends a session; its entries, which the client then releases one by one, so that those behind them are told.
 CREATE FUNCTION end_session(s bigint, OUT names bytea[], OUT seqs bigint[]) LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, @schema@, pg_temp SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+SET search_path = pg_catalog, @schema@, pg_temp SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 BEGIN
   PERFORM begun(s);
   PERFORM pg_advisory_xact_lock(1818585185, (s & 2147483647)::int);
@@ -353,7 +353,7 @@ END $$;
 -- The entries that are neither dead nor gone, of one name or of every one that begins so.
 CREATE FUNCTION inspect(p text, n bytea, is_prefix boolean)
 RETURNS TABLE (name bytea, number bigint, weight int, capacity int, holds boolean, label text, ttl double precision, metadata text)
-LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp SET jit = off SET enable_seqscan = off AS $$
   SELECT c.name, c.seq + x.base, c.weight, c.capacity,
          sum(c.weight::bigint) OVER w <= min(c.capacity) OVER w, c.label, extract(epoch FROM x.ttl)::double precision, c.metadata
   FROM space s JOIN contender c ON c.space = s.id JOIN session x ON x.id = c.session
@@ -366,7 +366,7 @@ $$;
 CREATE FUNCTION revoke(p text, n bytea, grace_ms bigint, force boolean, tell boolean)
 RETURNS TABLE (name bytea, number bigint, weight int, capacity int, holds boolean, label text, ttl double precision, metadata text)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, @schema@, pg_temp SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+SET search_path = pg_catalog, @schema@, pg_temp SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 #variable_conflict use_column
 DECLARE sp int; h record; span interval := grace_ms * interval '1 millisecond';
 BEGIN
@@ -415,7 +415,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION sign(s bigint, o bytea, v bytea) RETURNS void LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, @schema@, pg_temp SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+SET search_path = pg_catalog, @schema@, pg_temp SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 DECLARE x session;
 BEGIN
   PERFORM begun(s);
@@ -470,7 +470,7 @@ END $$;
 
 -- In the user's transaction: nobody else can hold the lock until it ends. It waits for nobody and holds up no renewal.
 CREATE FUNCTION fence(prefix text, name text, token bigint) RETURNS void LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, @schema@, pg_temp SET enable_seqscan = off AS $$
+SET search_path = pg_catalog, @schema@, pg_temp SET jit = off SET enable_seqscan = off AS $$
 #variable_conflict use_column
 DECLARE ok boolean; sp int; q bigint; t interval; n bytea := convert_to(fence.name, 'UTF8');
         idle interval := current_setting('idle_in_transaction_session_timeout')::interval;
