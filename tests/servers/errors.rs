@@ -25,8 +25,8 @@ pub(crate) async fn open_failure_names_server_and_cause<S: Store>(scene: Scene<S
         let options = if words.contains("within") { S::OPENING } else { &patient };
         let url = S::url(format!("{user}{addr}"), "billing", options);
         let refused = within(BOUND, "an answer", connect(&url)).await.unwrap_err();
-        let addr = addr.to_string();
-        assert_eq!(said(&refused, &addr, None), words.replace("ADDR", &addr));
+        let (addr, name) = (addr.to_string(), user.split(':').next().unwrap());
+        assert_eq!(said(&refused, &addr, None), words.replace("ADDR", &addr).replace("USER", name));
         assert_eq!((refused.kind(), refused.effect()), (&kind, Effect::NotApplied));
         assert!(!format!("{refused:?}").contains("guessed"), "{refused:?}");
     }

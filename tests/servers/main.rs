@@ -1,5 +1,6 @@
 //! What breaks between processes and a server, the same on every store that has one: the server or the
-//! way to it fails, step by step, and the promises hold. What is special to a store lies with that store.
+//! way to it fails, step by step, and the promises hold. What is special to a store lies with that store, but for what a
+//! database and the programs around it do to Postgres: `postgres`.
 //!
 //! | scenario | where |
 //! |---|---|
@@ -24,6 +25,7 @@ mod entries;
 mod errors;
 mod fixture;
 mod later;
+mod postgres;
 mod refused;
 mod reply_lost;
 mod requests;
@@ -42,7 +44,7 @@ use libtest_mimic::{Arguments, Trial};
 
 use crate::cluster::Cluster;
 use crate::fixture::Shared;
-use crate::store::{Sessions, Store};
+use crate::store::{Sessions, Several, Store, Written};
 
 /// Scenarios of a store, each called by its file and name.
 macro_rules! scenarios {
@@ -56,8 +58,6 @@ fn of<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
     scenarios! { shared, S,
         restart:
             with_its_data_everybody_keeps_their_place
-            without_its_data_every_hold_is_over
-            without_its_data_a_waiter_waits_on
             a_stopped_server_ends_the_hold;
         cut:
             a_slow_network_loses_nothing
@@ -87,8 +87,7 @@ fn of<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
             missed_requests_are_heard_after_a_cut
             all_sharers_are_asked_from_afar;
         errors:
-            open_failure_names_server_and_cause
-            silent_server_is_named;
+            open_failure_names_server_and_cause;
         later:
             queued_waiter_stays_and_newcomer_is_refused;
         requests:
@@ -99,9 +98,7 @@ fn of<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
             a_watch_is_one_look_for_all_streams;
         refused:
             denied_release_frees
-            waiter_without_right_is_refused
-            malformed_token_base_is_refused_and_kept
-            another_format_is_refused_by_name;
+            waiter_without_right_is_refused;
         secured:
             the_authority_that_is_named_is_trusted
             our_certificate_is_shown
@@ -110,13 +107,29 @@ fn of<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
     }
 }
 
-/// Every scenario that needs sessions, or several servers in one URL.
+/// Every scenario of a store that makes what it needs when it writes. A database has a schema, whose types and version say
+/// the rest.
+fn written<S: Written>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
+    scenarios! { shared, S,
+        restart: without_its_data_every_hold_is_over without_its_data_a_waiter_waits_on;
+        errors: silent_server_is_named;
+        refused: malformed_token_base_is_refused_and_kept another_format_is_refused_by_name;
+    }
+}
+
+/// Every scenario that needs several servers in one URL, and the rights on them.
+fn several<S: Several>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
+    scenarios! { shared, S,
+        secured: unfit_servers_are_passed_over;
+        refused: documented_rights_suffice;
+    }
+}
+
+/// Every scenario that needs sessions.
 fn sessions<S: Sessions>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
     scenarios! { shared, S,
         cut: dead_servers_are_passed_over;
-        secured: unfit_servers_are_passed_over;
         entries: ended_session_loses_holds_and_requeues_waiters;
-        refused: documented_rights_suffice;
     }
 }
 
@@ -153,11 +166,18 @@ fn main() -> ExitCode {
     // They mostly wait.
     arguments.test_threads.get_or_insert(8);
     // The shared servers outlast the scenarios.
-    let (redis, etcd, zk) = (Shared::new(), Shared::new(), Shared::new());
+    let (redis, etcd, zk, postgres) = (Shared::new(), Shared::new(), Shared::new(), Shared::new());
     let trials = [
         of::<testbed::zookeeper::Server>(&zk),
         of::<testbed::etcd::Etcd>(&etcd),
         of::<testbed::redis::Server>(&redis),
+        of::<testbed::postgres::Server>(&postgres),
+        written(&zk),
+        written(&etcd),
+        written(&redis),
+        several(&zk),
+        several(&etcd),
+        several(&postgres),
         sessions(&zk),
         sessions(&etcd),
         cluster::<testbed::zookeeper::Ensemble>(),
@@ -167,6 +187,8 @@ fn main() -> ExitCode {
         trying(&etcd),
         trying(&redis),
         trying(&zk),
+        trying(&postgres),
+        postgres::trials(),
         vec![testbed::trial("redis-quorum::trying::exclusive", trying::on_a_quorum)],
     ];
     libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit_code()

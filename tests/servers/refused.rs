@@ -8,7 +8,7 @@ use leasehold::{
 use testbed::{BOUND, Beside, Server, eventually, within};
 
 use crate::fixture::{LONG, NAME, Scene, hold, options, queued, steady};
-use crate::store::{Sessions, Store};
+use crate::store::{Several, Store, Written};
 
 async fn open<S: Server>(server: &S, user: &str, ttl: std::time::Duration) -> leasehold::Result<LockManager> {
     connect(&S::url(format!("{user}{}", server.addr()), "billing", &options(ttl))).await
@@ -97,7 +97,7 @@ pub(crate) async fn waiter_without_right_is_refused<S: Store>(_scene: Scene<S>) 
 }
 
 /// A program and an administrator need no other rights.
-pub(crate) async fn documented_rights_suffice<S: Sessions>(_scene: Scene<S>) {
+pub(crate) async fn documented_rights_suffice<S: Several>(_scene: Scene<S>) {
     let server = S::start_guarded().await.unwrap();
     let options = server.leave_documented_rights().await.to_owned() + &options(steady::<S>());
     let url = S::url(format!("billing:secret@{}", server.addr()), "billing", &options);
@@ -128,7 +128,7 @@ pub(crate) async fn documented_rights_suffice<S: Sessions>(_scene: Scene<S>) {
 }
 
 /// It is not written over either.
-pub(crate) async fn malformed_token_base_is_refused_and_kept<S: Store>(scene: Scene<S>) {
+pub(crate) async fn malformed_token_base_is_refused_and_kept<S: Written>(scene: Scene<S>) {
     let (server, namespace) = (scene.server().await, scene.namespace());
     let url = S::url(server.addr(), namespace, "");
     // The store without the manager, which reads the base before it raises it; nor with the manager's options.
@@ -149,7 +149,7 @@ pub(crate) async fn malformed_token_base_is_refused_and_kept<S: Store>(scene: Sc
 }
 
 /// At opening, and to an open manager that has to come back. What is open goes on.
-pub(crate) async fn another_format_is_refused_by_name<S: Store>(scene: Scene<S>) {
+pub(crate) async fn another_format_is_refused_by_name<S: Written>(scene: Scene<S>) {
     let (server, namespace) = (S::start().await.unwrap(), scene.namespace());
     let early = scene.on(&server, S::TTL).await;
     server.write_format(namespace, "1").await;

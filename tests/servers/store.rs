@@ -44,17 +44,6 @@ pub(crate) trait Store: Server {
 
     async fn give_rights_back(&self);
 
-    /// The token base as it is written.
-    async fn token_base(&self, namespace: &str) -> String;
-
-    async fn write_token_base(&self, namespace: &str, value: &str);
-
-    /// Writes that the namespace has this format.
-    async fn write_format(&self, namespace: &str, format: &str);
-
-    /// Makes the manager that holds [`NAME`] come back: with a new connection, or a new session.
-    async fn disconnect_holder(&self, namespace: &str);
-
     /// Starts one that grants leases of half an hour.
     async fn start_patient() -> Self {
         Self::start().await.unwrap()
@@ -114,6 +103,9 @@ pub(crate) trait Store: Server {
     /// Whether it has permits.
     const PERMITS: bool = true;
 
+    /// How many managers share a lock at depth `soak`.
+    const SHARERS: usize = 1_000;
+
     /// The most requests of all clients, from a release until the next in line holds, on average.
     const HAND_OFF: u64;
 
@@ -132,19 +124,36 @@ pub(crate) trait Store: Server {
     }
 }
 
-/// A store of several servers, where entries end with the session of their client.
-pub(crate) trait Sessions: Store {
-    /// The sessions of those who contend for [`NAME`], the holder's first.
-    async fn sessions(&self, namespace: &str) -> Vec<i64>;
+/// A store whose namespaces say their format and their token base in text.
+pub(crate) trait Written: Store {
+    /// The token base as it is written.
+    async fn token_base(&self, namespace: &str) -> String;
 
-    /// Ends the session of the contender at this place, as an administrator does, and returns it.
-    async fn end_session(&self, namespace: &str, place: usize) -> i64;
+    async fn write_token_base(&self, namespace: &str, value: &str);
 
+    /// Writes that the namespace has this format.
+    async fn write_format(&self, namespace: &str, format: &str);
+
+    /// Makes the manager that holds [`NAME`] come back: with a new connection, or a new session.
+    async fn disconnect_holder(&self, namespace: &str);
+}
+
+/// A store of which a URL may name several servers.
+pub(crate) trait Several: Store {
     /// Leaves the user of [`start_guarded`](Server::start_guarded) the rights that the documents name; the options that
     /// go with them.
     async fn leave_documented_rights(&self) -> &'static str {
         ""
     }
+}
+
+/// One where an administrator can end the session of a client, which is told at once.
+pub(crate) trait Sessions: Several {
+    /// The sessions of those who contend for [`NAME`], the holder's first.
+    async fn sessions(&self, namespace: &str) -> Vec<i64>;
+
+    /// Ends the session of the contender at this place, as an administrator does, and returns it.
+    async fn end_session(&self, namespace: &str, place: usize) -> i64;
 }
 
 impl Store for testbed::redis::Server {
@@ -192,22 +201,6 @@ impl Store for testbed::redis::Server {
         self.command(&["ACL", "SETUSER", "billing", "+@all"]).await.unwrap();
     }
 
-    async fn token_base(&self, namespace: &str) -> String {
-        self.command(&["GET", &format!("{namespace}:token_base")]).await.unwrap().text().unwrap()
-    }
-
-    async fn write_token_base(&self, namespace: &str, value: &str) {
-        self.command(&["SET", &format!("{namespace}:token_base"), value]).await.unwrap();
-    }
-
-    async fn write_format(&self, namespace: &str, format: &str) {
-        self.command(&["SET", &format!("{namespace}:{{%move}}:format"), format]).await.unwrap();
-    }
-
-    async fn disconnect_holder(&self, _namespace: &str) {
-        self.command(&["CLIENT", "KILL", "TYPE", "pubsub"]).await.unwrap();
-    }
-
     async fn refuse(&self, _namespace: &str) {
         self.command(&["CONFIG", "SET", "maxmemory", "1"]).await.unwrap();
     }
@@ -239,6 +232,24 @@ impl Store for testbed::redis::Server {
             command != "info" && !BY_SCRIPTS.split(' ').any(|other| other == command)
         });
         ours.map(|(_, calls)| calls).sum()
+    }
+}
+
+impl Written for testbed::redis::Server {
+    async fn token_base(&self, namespace: &str) -> String {
+        self.command(&["GET", &format!("{namespace}:token_base")]).await.unwrap().text().unwrap()
+    }
+
+    async fn write_token_base(&self, namespace: &str, value: &str) {
+        self.command(&["SET", &format!("{namespace}:token_base"), value]).await.unwrap();
+    }
+
+    async fn write_format(&self, namespace: &str, format: &str) {
+        self.command(&["SET", &format!("{namespace}:{{%move}}:format"), format]).await.unwrap();
+    }
+
+    async fn disconnect_holder(&self, _namespace: &str) {
+        self.command(&["CLIENT", "KILL", "TYPE", "pubsub"]).await.unwrap();
     }
 }
 
@@ -283,25 +294,6 @@ impl Store for testbed::etcd::Etcd {
 
     async fn give_rights_back(&self) {
         self.ctl(["user", "grant-role", "billing", "locks"]).await.unwrap();
-    }
-
-    async fn token_base(&self, namespace: &str) -> String {
-        let client = etcd_client::Client::connect(self.endpoints(), None).await.unwrap();
-        let stored = client.kv_client().get(format!("{namespace}/%token_base"), None).await.unwrap();
-        stored.kvs()[0].value_str().unwrap().to_owned()
-    }
-
-    async fn write_token_base(&self, namespace: &str, value: &str) {
-        let client = etcd_client::Client::connect(self.endpoints(), None).await.unwrap();
-        client.kv_client().put(format!("{namespace}/%token_base"), value, None).await.unwrap();
-    }
-
-    async fn write_format(&self, namespace: &str, format: &str) {
-        self.ctl(["put", &format!("{namespace}/%format"), format]).await.unwrap();
-    }
-
-    async fn disconnect_holder(&self, namespace: &str) {
-        Sessions::end_session(self, namespace, 0).await;
     }
 
     async fn start_small() -> Self {
@@ -350,6 +342,29 @@ impl Store for testbed::etcd::Etcd {
         Self::requests(self).await.unwrap().total()
     }
 }
+
+impl Written for testbed::etcd::Etcd {
+    async fn token_base(&self, namespace: &str) -> String {
+        let client = etcd_client::Client::connect(self.endpoints(), None).await.unwrap();
+        let stored = client.kv_client().get(format!("{namespace}/%token_base"), None).await.unwrap();
+        stored.kvs()[0].value_str().unwrap().to_owned()
+    }
+
+    async fn write_token_base(&self, namespace: &str, value: &str) {
+        let client = etcd_client::Client::connect(self.endpoints(), None).await.unwrap();
+        client.kv_client().put(format!("{namespace}/%token_base"), value, None).await.unwrap();
+    }
+
+    async fn write_format(&self, namespace: &str, format: &str) {
+        self.ctl(["put", &format!("{namespace}/%format"), format]).await.unwrap();
+    }
+
+    async fn disconnect_holder(&self, namespace: &str) {
+        Sessions::end_session(self, namespace, 0).await;
+    }
+}
+
+impl Several for testbed::etcd::Etcd {}
 
 impl Sessions for testbed::etcd::Etcd {
     async fn sessions(&self, namespace: &str) -> Vec<i64> {

@@ -5,7 +5,7 @@ use testbed::zookeeper::{Server, Setup};
 use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
 
 use crate::fixture::{NAME, VERY_LONG};
-use crate::store::{Sessions, Store};
+use crate::store::{Sessions, Several, Store, Written};
 
 impl Store for Server {
     const FORGOTTEN: &[LostReason] = &[LostReason::SessionLost, LostReason::Expired];
@@ -32,27 +32,6 @@ impl Store for Server {
         let (client, directory) = (nodes(self).await, directory("billing"));
         let rights = Permission::READ | Permission::WRITE | Permission::CREATE | Permission::DELETE;
         allow(&client, &directory, rights).await;
-    }
-
-    async fn token_base(&self, namespace: &str) -> String {
-        let node = format!("/{namespace}/leasehold/%token_base");
-        let (data, _) = nodes(self).await.get_data(&node).await.unwrap();
-        String::from_utf8(data).unwrap()
-    }
-
-    async fn write_token_base(&self, namespace: &str, value: &str) {
-        let node = format!("/{namespace}/leasehold/%token_base");
-        nodes(self).await.set_data(&node, value.as_bytes(), None).await.unwrap();
-    }
-
-    async fn write_format(&self, namespace: &str, format: &str) {
-        let data = format!("leasehold {format}");
-        let node = format!("/{namespace}/leasehold");
-        nodes(self).await.set_data(&node, data.as_bytes(), None).await.unwrap();
-    }
-
-    async fn disconnect_holder(&self, namespace: &str) {
-        Sessions::end_session(self, namespace, 0).await;
     }
 
     async fn start_patient() -> Self {
@@ -103,6 +82,45 @@ impl Store for Server {
     }
 }
 
+impl Written for Server {
+    async fn token_base(&self, namespace: &str) -> String {
+        let node = format!("/{namespace}/leasehold/%token_base");
+        let (data, _) = nodes(self).await.get_data(&node).await.unwrap();
+        String::from_utf8(data).unwrap()
+    }
+
+    async fn write_token_base(&self, namespace: &str, value: &str) {
+        let node = format!("/{namespace}/leasehold/%token_base");
+        nodes(self).await.set_data(&node, value.as_bytes(), None).await.unwrap();
+    }
+
+    async fn write_format(&self, namespace: &str, format: &str) {
+        let data = format!("leasehold {format}");
+        let node = format!("/{namespace}/leasehold");
+        nodes(self).await.set_data(&node, data.as_bytes(), None).await.unwrap();
+    }
+
+    async fn disconnect_holder(&self, namespace: &str) {
+        Sessions::end_session(self, namespace, 0).await;
+    }
+}
+
+impl Several for Server {
+    async fn leave_documented_rights(&self) -> &'static str {
+        let billing = Client::connector().with_auth("digest", b"billing:secret");
+        let billing = billing.connect(&self.addr().to_string()).await.unwrap();
+        billing.create("/known", b"", &CreateMode::Persistent.with_acls(Acls::creator_all())).await.unwrap();
+        let (acl, _) = billing.get_acl("/known").await.unwrap();
+        let rights = Permission::READ | Permission::WRITE | Permission::CREATE | Permission::DELETE;
+        let acl = [Acl::new(rights, AuthId::new(acl[0].scheme(), acl[0].id()))];
+        let client = nodes(self).await;
+        for node in ["/billing", "/billing/leasehold"] {
+            client.create(node, b"", &CreateMode::Persistent.with_acls(Acls::new(&acl))).await.unwrap();
+        }
+        "acl=auth::rwcd&"
+    }
+}
+
 impl Sessions for Server {
     async fn sessions(&self, namespace: &str) -> Vec<i64> {
         let (client, directory) = (nodes(self).await, directory(namespace));
@@ -118,20 +136,6 @@ impl Sessions for Server {
         let session = self.sessions(namespace).await[place];
         Self::end_session(self, session).await.unwrap();
         session
-    }
-
-    async fn leave_documented_rights(&self) -> &'static str {
-        let billing = Client::connector().with_auth("digest", b"billing:secret");
-        let billing = billing.connect(&self.addr().to_string()).await.unwrap();
-        billing.create("/known", b"", &CreateMode::Persistent.with_acls(Acls::creator_all())).await.unwrap();
-        let (acl, _) = billing.get_acl("/known").await.unwrap();
-        let rights = Permission::READ | Permission::WRITE | Permission::CREATE | Permission::DELETE;
-        let acl = [Acl::new(rights, AuthId::new(acl[0].scheme(), acl[0].id()))];
-        let client = nodes(self).await;
-        for node in ["/billing", "/billing/leasehold"] {
-            client.create(node, b"", &CreateMode::Persistent.with_acls(Acls::new(&acl))).await.unwrap();
-        }
-        "acl=auth::rwcd&"
     }
 }
 

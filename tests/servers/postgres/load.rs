@@ -1,0 +1,99 @@
+//! What others do in the same database: transactions that stay open, maintenance, connections that are ended or all in use,
+//! and another encoding.
+
+use leasehold::{ErrorKind, connect};
+use testbed::postgres::{Server, Setup};
+use testbed::{BOUND, Beside, Depth, eventually, within};
+
+use super::{calls, connect_user, end_connections, open, url, user};
+use crate::fixture::{NAME, hold, queued};
+
+/// Dead entries of a name that a transaction keeps visible are not read again: an answer says where the live ones begin.
+pub(super) async fn cycle_beside_an_open_snapshot_reads_no_more() {
+    let cycles = Depth::of_run().pick(1_000, 2_000, 50_000);
+    let server = <Server as testbed::Server>::start().await.unwrap();
+    let locks = open(server.addr(), "").await;
+    let (user, _connection) = connect_user(server.addr()).await;
+    user.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM leasehold.contender")
+        .await
+        .unwrap();
+    let blocks =
+        "SELECT sum(shared_blks_hit) FROM pg_stat_statements WHERE query LIKE '%\"leasehold\".acquire(%'";
+    assert_eq!(calls(&server, "AND query LIKE '%.acquire(%'").await, 0);
+    let mut read = Vec::new();
+    for count in [100, cycles, 100] {
+        for _ in 0..count {
+            hold(&locks).await.release().await.unwrap();
+        }
+        read.push(server.sql(blocks).await.unwrap().parse::<u64>().unwrap());
+    }
+    let (first, last) = (read[0], read[2] - read[1]);
+    assert!(
+        2 * last <= 3 * first,
+        "the first 100 cycles read {first} blocks, 100 after {cycles} read {last}"
+    );
+    user.batch_execute("COMMIT").await.unwrap();
+}
+
+pub(super) async fn table_is_rewritten_while_one_waits() {
+    let server = Setup::new().start().await.unwrap();
+    let (one, other) = (open(server.addr(), "").await, open(server.addr(), "").await);
+    let guard = hold(&one).await;
+    let waiting = queued(&other, 0, &one).await;
+    for table in ["contender", "session"] {
+        server.sql(&format!("VACUUM FULL leasehold.{table}")).await.unwrap();
+    }
+    guard.renew().await.unwrap();
+    guard.release().await.unwrap();
+    waiting.end("it holds").await.release().await.unwrap();
+}
+
+pub(super) async fn ended_connections_cost_neither_hold_nor_place() {
+    let server = Setup::new().start().await.unwrap();
+    let (one, other) = (open(server.addr(), "").await, open(server.addr(), "").await);
+    let guard = hold(&one).await;
+    let waiting = queued(&other, 0, &one).await;
+    for _ in 0..5 {
+        assert!(end_connections(&server, "application_name = 'leasehold'").await > 0);
+        eventually("the lease is served again", async || guard.renew().await.is_ok()).await;
+        assert_eq!(one.inspect(NAME).await.unwrap().contenders, 1);
+    }
+    let token = guard.token();
+    guard.release().await.unwrap();
+    assert!(waiting.end("it holds").await.token() > token);
+}
+
+/// A manager that needs new connections when there are none cannot open, and says so. An open one does not notice.
+pub(super) async fn full_server_is_unavailable_and_holds_go_on() {
+    let server = Setup::new().setting("max_connections=12").start().await.unwrap();
+    let locks = open(server.addr(), "").await;
+    let guard = hold(&locks).await;
+    let mut users = Vec::new();
+    let config = user(server.addr());
+    while let Ok((client, connection)) = config.connect(tokio_postgres::NoTls).await {
+        users.push((client, Beside::start(async move { connection.await.unwrap() })));
+    }
+    let soon = url(server.addr(), "").replace("connect_timeout=60s", "connect_timeout=1s");
+    let refused = within(BOUND, "an answer", connect(&soon)).await.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{refused:#}");
+    assert!(format!("{refused:#}").contains("too many clients"), "{refused:#}");
+    guard.renew().await.unwrap();
+    guard.release().await.unwrap();
+    drop(users);
+    hold(&open(server.addr(), "").await).await.release().await.unwrap();
+}
+
+/// `SQL_ASCII`, where the server checks and converts nothing.
+pub(super) async fn names_are_whole_in_a_database_without_encoding() {
+    const NAME: &str = "Rechnung/ä€𐍈";
+    let server = Setup::new().start().await.unwrap();
+    server.sql("CREATE DATABASE bytes ENCODING 'SQL_ASCII' TEMPLATE template0").await.unwrap();
+    let locks = connect(&url(server.addr(), "").replace("/postgres?", "/bytes?")).await.unwrap();
+    let guard = locks.lock(NAME).unwrap().acquire().await.unwrap();
+    let listed = locks.list("Rechnung/ä").await.unwrap();
+    assert_eq!(listed.iter().map(|state| state.name.as_str()).collect::<Vec<_>>(), [NAME]);
+    let fence = format!("SELECT leasehold.fence('special', '{NAME}', {})", guard.token());
+    server.sql_in("bytes", &fence).await.unwrap();
+    guard.release().await.unwrap();
+    assert!(server.sql_in("bytes", &fence).await.unwrap_err().to_string().contains("is not held"));
+}

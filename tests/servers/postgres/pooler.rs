@@ -1,0 +1,38 @@
+//! Behind PgBouncer in transaction mode, where each transaction may have another connection of the server.
+
+use testbed::pgbouncer::Bouncer;
+use testbed::postgres::Setup;
+use testbed::{Beside, Depth};
+
+use super::{connect_user, end_connections, open};
+use crate::fixture::NAME;
+
+/// More sessions than connections of the server. Those are ended meanwhile, which loses nothing.
+pub(super) async fn waiters_behind_a_pooler_hold_one_by_one() {
+    let cycles = Depth::of_run().pick(5, 10, 200);
+    let server = Setup::new().start().await.unwrap();
+    let pooler = Bouncer::start(&server, 6).await.unwrap();
+    server.sql("CREATE TABLE counted (token bigint)").await.unwrap();
+    let mut contending = Vec::new();
+    for _ in 0..8 {
+        let (locks, addr) = (open(pooler.addr(), "&listen=false").await, server.addr());
+        contending.push(Beside::start(async move {
+            let (user, _connection) = connect_user(addr).await;
+            for _ in 0..cycles {
+                let guard = locks.lock(NAME).unwrap().acquire().await.unwrap();
+                // Two that hold at a time would see the same last token, or write in another order.
+                let count =
+                    "INSERT INTO counted SELECT $1::bigint WHERE $1 > ALL (SELECT token FROM counted)";
+                assert_eq!(user.execute(count, &[&guard.token().get_i64()]).await.unwrap(), 1);
+                guard.release().await.unwrap();
+            }
+        }));
+    }
+    let ended = end_connections(&server, "application_name = 'leasehold'").await;
+    assert!(ended > 0, "the pooler has connections of ours");
+    for contender in contending {
+        contender.end("it has held as often").await;
+    }
+    let counted = server.sql("SELECT count(*) FROM counted").await.unwrap();
+    assert_eq!(counted, (8 * cycles).to_string());
+}
