@@ -35,14 +35,21 @@ fn markdown(head: &str, rows: impl IntoIterator<Item = Vec<String>>) -> String {
     format!("{}{line}|\n{}", written(head), rows.collect::<String>())
 }
 
+/// The stores that the report is about.
+fn compared(report: &Report) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let stores = report.stores();
+    STORES.into_iter().filter(move |(store, _)| stores.contains(store))
+}
+
 /// A column per store.
 fn stores(report: &Report) -> String {
     let rows = LINES.map(|(name, _, scenario, contenders, value)| {
-        let cells =
-            STORES.map(|(store, _)| report.row(scenario, store, "leasehold", contenders).and_then(value));
+        let row = |store| report.row(scenario, store, "leasehold", contenders);
+        let cells = compared(report).map(|(store, _)| row(store).and_then(value));
         [name.to_owned()].into_iter().chain(cells.map(known)).collect()
     });
-    markdown(&format!(" | {}", STORES.map(|(_, name)| name).join(" | ")), rows)
+    let names: Vec<_> = compared(report).map(|(_, name)| name).collect();
+    markdown(&format!(" | {}", names.join(" | ")), rows)
 }
 
 /// Everybody on one store: alone, and eight contenders.
@@ -70,7 +77,7 @@ fn everybody(report: &Report, store: &str) -> String {
 fn crowd(report: &Report) -> String {
     const COUNTS: [u64; 4] = [8, 16, 32, 100];
     let mut table = Vec::new();
-    for (store, name) in STORES {
+    for (store, name) in compared(report) {
         let rows = report.rows("crowd").filter(|row| row.store == store);
         for who in distinct(rows.map(|row| row.implementation.as_str())) {
             let rate = |count| rate(report.row("crowd", store, who, count)?);
@@ -196,7 +203,7 @@ fn documents_show_the_report_that_is_kept() {
     let stores = format!("{}\n{}", origin(&report), stores(&report));
     stands("README.md", "results", &stores);
     stands("docs/choosing.md", "stores", &stores);
-    for (store, _) in STORES {
+    for (store, _) in compared(&report) {
         stands("docs/choosing.md", store, &everybody(&report, store));
     }
     stands("docs/choosing.md", "crowd", &crowd(&report));

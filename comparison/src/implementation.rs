@@ -20,8 +20,11 @@ pub(crate) enum Implementation {
     Floor,
     /// The least that a lock with a queue can ask: it waits and hands over.
     QueueFloor,
-    /// Our own scripts on Redis, sent raw.
+    /// Our own scripts on Redis, or functions on Postgres, sent raw.
     Scripts,
+    /// The floor of releases that wait for the disk, where ours do not by default, and ours when they do.
+    DurableFloor,
+    Durable,
     Peer(Peer),
     /// One of those before on tokio's default runtime.
     Threaded(&'static Self),
@@ -68,6 +71,7 @@ impl Implementation {
             // Servers that know nothing of each other have no queue in common. Of a fleet the floor shows what the way costs.
             Store::RedisQuorum | Store::RedisSentinel | Store::RedisCluster => &[Self::Floor],
             Store::Redis => &[Self::Floor, Self::QueueFloor, Self::Scripts],
+            Store::Postgres => &[Self::Floor, Self::Scripts, Self::DurableFloor, Self::Durable],
             _ => &[Self::Floor, Self::QueueFloor],
         };
         let others = PEERS.iter().filter(|peer| peer.stores.contains(&store) && options.wants(peer));
@@ -81,6 +85,8 @@ impl Implementation {
             Self::Floor => "floor",
             Self::QueueFloor => QUEUE_FLOOR,
             Self::Scripts => SCRIPTS,
+            Self::DurableFloor => DURABLE_FLOOR,
+            Self::Durable => DURABLE,
             Self::Threaded(who) | Self::InBlockOn(who) => who.name(),
             Self::Peer(peer) | Self::ThreadedPeer(peer) => peer.name,
             Self::Fronted(peer) => peer.fronted.unwrap_or(peer.name),
@@ -135,7 +141,11 @@ impl Implementation {
 
     /// Whether it is asked at all there: some have no lock that one holds alone.
     pub(crate) fn takes_part_in(&self, scenario: Scenario) -> bool {
-        scenario == Scenario::Kinds || !matches!(self, Self::Peer(peer) if !peer.excludes)
+        match self {
+            Self::DurableFloor | Self::Durable => scenario == Scenario::Uncontended,
+            Self::Peer(peer) => scenario == Scenario::Kinds || peer.excludes,
+            _ => true,
+        }
     }
 
     /// The same with a mutex in front, if its program has one.
@@ -163,7 +173,7 @@ impl Implementation {
     /// With how many contenders it takes part at most.
     pub(crate) fn most_contenders(&self) -> u64 {
         match self {
-            Self::Floor => 1,
+            Self::Floor | Self::DurableFloor => 1,
             Self::Peer(peer) | Self::Fronted(peer) => peer.contenders,
             _ => u64::MAX,
         }
@@ -194,3 +204,7 @@ pub(crate) const QUEUE_FLOOR: &str = "floor+queue";
 
 /// And our own scripts without our library.
 pub(crate) const SCRIPTS: &str = "floor+scripts";
+
+/// And where a release waits for the disk.
+pub(crate) const DURABLE_FLOOR: &str = "floor+durable";
+pub(crate) const DURABLE: &str = "leasehold+durable";

@@ -18,7 +18,7 @@ pub(crate) struct Options {
         value_enum,
         value_delimiter = ',',
         value_name = "LIST",
-        default_value = "memory,file,redis,redis-quorum,etcd,zk"
+        default_value = "memory,file,redis,redis-quorum,etcd,postgres,zk"
     )]
     pub(crate) store: Vec<Store>,
 
@@ -83,6 +83,8 @@ pub(crate) enum Store {
     RedisCluster,
     /// An etcd cluster.
     Etcd,
+    /// A PostgreSQL server.
+    Postgres,
     /// A ZooKeeper ensemble.
     Zk,
 }

@@ -67,8 +67,11 @@ const REDSYNC: &[Store] = &[Store::Redis, Store::RedisQuorum, Store::RedisSentin
 pub(crate) const LOCK_RPC: &str = "etcd-lock-rpc";
 pub(crate) const MOST_BY_RPC: u64 = 100;
 
+/// On Postgres each contender of others has a connection, and each of ours two: a connection is a process of the server.
+pub(crate) const MOST_CONNECTIONS: u64 = 200;
+
 /// Everyone.
-pub(crate) const PEERS: [Peer; 15] = [
+pub(crate) const PEERS: [Peer; 17] = [
     fronted("rslock", REDLOCK, "rust", "rslock+mutex"),
     fronted("distributed-lock", &[Store::Redis], "rust", "distributed-lock+mutex"),
     heavy("redis-py", &[Store::Redis], "python"),
@@ -81,6 +84,8 @@ pub(crate) const PEERS: [Peer; 15] = [
     Peer { contenders: MOST_BY_RPC, ..fronted(LOCK_RPC, &[Store::Etcd], "rust", "etcd-lock-rpc+mutex") },
     fronted("go-mutex", &[Store::Etcd], "go", "go-mutex+mutex"),
     heavy("jetcd", &[Store::Etcd], "java"),
+    Peer { contenders: MOST_CONNECTIONS, ..peer("pg-advisory-lock", &[Store::Postgres], "rust") },
+    Peer { contenders: MOST_CONNECTIONS, ..peer("distributed-lock-postgres", &[Store::Postgres], "rust") },
     fronted("zookeeper-client", &[Store::Zk], "rust", "zookeeper-client+mutex"),
     heavy("kazoo", &[Store::Zk], "python"),
     of_all_kinds("curator", &[Store::Zk], "java"),

@@ -189,6 +189,25 @@ fn contended_rates_have_a_floor() {
     }
 }
 
+/// On Postgres a release waits for the disk or not, each with a floor of its own; who waits sends a statement more. Syncs are
+/// counted apart.
+#[test]
+fn postgres_has_a_floor_per_release() {
+    let ran = compare_alone("postgres", "uncontended,processes,claims");
+    for who in ["leasehold", "leasehold+durable", "floor", "floor+durable"] {
+        let row = ran.row("uncontended", "postgres", who);
+        assert!((asked(row) - 2.0).abs() < 0.1, "{row}");
+    }
+    for who in ["leasehold", "floor+scripts"] {
+        let row = ran.row("processes", "postgres", who);
+        assert_eq!((&row["violations"], &row["remark"]), (&0.into(), &Value::Null), "{row}");
+        assert!((asked(row) - 3.0).abs() < 0.2, "{row}");
+    }
+    for about in ["a free lock, syncs of the disk per cycle", "8 contenders, syncs of the disk per cycle"] {
+        assert!(!ran.claim(&format!("postgres: {about}"))["measured"].is_null(), "{about}");
+    }
+}
+
 /// Three servers that know nothing of each other are one store: their counts are added up, its floor is three requests each
 /// way, and what is said of majorities is tried. Two of three are enough and one is not; a server that forgets gives the
 /// lock away only where it may, and then a token tells.

@@ -28,6 +28,12 @@ pub(super) struct Goals {
 /// Where no server knows who is first.
 pub(super) const QUORUM: &str = "redis-quorum";
 
+/// Whose releases may wait for the disk, too.
+pub(super) const POSTGRES: &str = "postgres";
+
+/// Which share of its floors' rates.
+pub(super) const OF_POSTGRES: f64 = 0.9;
+
 const NONE: Goals = Goals {
     store: "",
     margin: None,
@@ -39,7 +45,7 @@ const NONE: Goals = Goals {
     grace: 1.0,
 };
 
-pub(super) const GOALS: [Goals; 6] = [
+pub(super) const GOALS: [Goals; 7] = [
     Goals { store: "memory", ..NONE },
     Goals {
         store: "file",
@@ -86,6 +92,19 @@ pub(super) const GOALS: [Goals; 6] = [
                Where syncs of the disk are slow they hide that. Tried, and kept: a request that fits one frame, and no copies \
                of the client's channels.",
         grace: 1.5,
+        ..NONE
+    },
+    Goals {
+        store: POSTGRES,
+        of_the_floor: OF_POSTGRES,
+        queue: Some((
+            OF_POSTGRES,
+            "The server does the same work for both. What is left is the client's: it finds whom a message is about, and keeps \
+             a lease.",
+        )),
+        free: "The floor inserts a row and deletes it. Ours takes the name's lock, reads the session and the queue, and gives \
+               the next token, in as many statements and as many syncs of the disk.",
+        grace: 1.1,
         ..NONE
     },
     Goals {

@@ -9,6 +9,7 @@ mod etcd;
 mod finding;
 mod goals;
 mod kinds;
+mod postgres;
 mod published;
 mod quorum;
 mod redis;
@@ -72,6 +73,7 @@ fn experiments(comparison: &Comparison) -> Vec<Experiment<'_>> {
                 let able = everybody.iter().filter(|who| !who.is_floor());
                 experiments.extend(able.flat_map(|who| quorum::experiments(comparison.room(), who)));
             }
+            "postgres" => experiments.extend(postgres::experiments(comparison.place())),
             #[cfg(feature = "etcd")]
             "etcd" => experiments.push((
                 "etcd's Lock RPC grants a held lock again to the same lease".to_owned(),

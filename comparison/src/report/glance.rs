@@ -4,12 +4,13 @@ use super::Row;
 use super::table::{grouped, sure};
 
 /// Stores, as a document calls them.
-pub(crate) const STORES: [(&str, &str); 6] = [
+pub(crate) const STORES: [(&str, &str); 7] = [
     ("memory", "memory"),
     ("file", "file"),
     ("redis", "Redis"),
     ("redis-quorum", "three Redis"),
     ("etcd", "etcd"),
+    ("postgres", "Postgres"),
     ("zk", "ZooKeeper"),
 ];
 

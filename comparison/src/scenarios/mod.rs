@@ -22,6 +22,7 @@ use crate::comparison::Comparison;
 use crate::driver::{Effort, Kept, Shape};
 use crate::implementation::Implementation;
 use crate::options::{Scenario, Store};
+use crate::peers::MOST_CONNECTIONS;
 use crate::servers::Target;
 
 use contest::Contest;
@@ -33,6 +34,11 @@ pub(crate) async fn run(comparison: &mut Comparison, scenario: Scenario) {
         comparison.kept = Kept::default();
     }
     for (target, everybody) in stores.iter() {
+        let is_brief = matches!(scenario, Scenario::Uncontended | Scenario::Processes);
+        if target.store == Store::Postgres && !is_brief && !comparison.scale.with_heavy {
+            comparison.leave_out(format!("{} in {scenario}", target.label), "only in the full mode");
+            continue;
+        }
         comparison.begin(&format!("{}: {scenario}", target.label));
         let everybody: Vec<_> = everybody.iter().filter(|who| who.takes_part_in(scenario)).copied().collect();
         on_store(comparison, scenario, target, &everybody).await;
@@ -82,7 +88,9 @@ async fn on_store(
         }
         Scenario::Crowd => {
             let voters = target.store == Store::RedisQuorum;
-            for &count in if voters { scale.crowd_of_voters } else { scale.crowd } {
+            let most = if target.store == Store::Postgres { MOST_CONNECTIONS / 2 } else { u64::MAX };
+            let counts = if voters { scale.crowd_of_voters } else { scale.crowd };
+            for &count in counts.iter().filter(|count| **count <= most) {
                 contest(count, sessions(count), timed.clone(), scale.rounds);
             }
         }

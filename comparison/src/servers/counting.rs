@@ -4,6 +4,7 @@
 //! |---|---|---|---|
 //! | Redis | `MONITOR`, which tells a client's commands from those that a script calls | not told | `total_net_…_bytes` of `INFO`, less what the count itself took |
 //! | etcd | `grpc_server_msg_received_total` of `/metrics`, keep-alives of leases apart | `…_sent_total` | `etcd_network_client_grpc_…_bytes_total` |
+//! | Postgres | `calls` of `pg_stat_statements`, renewals of our sessions apart | not told | not told |
 //! | ZooKeeper | the number of the last request of each session, pings left out | packets sent to each session, as many pings left out | not told |
 //!
 //! What a release tells those who wait is no request: whoever counts requests alone takes a herd for silence.
@@ -12,7 +13,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use futures_util::future::try_join_all;
-use testbed::{etcd, redis, zookeeper};
+use testbed::{etcd, postgres, redis, zookeeper};
 use tokio::task::JoinSet;
 
 use super::Server;
@@ -27,6 +28,10 @@ pub(crate) enum Counting<'a> {
         server: &'a etcd::Etcd,
         before: Vec<etcd::Metrics>,
     },
+    Postgres {
+        server: &'a postgres::Server,
+        before: Counted,
+    },
     Zk {
         servers: &'a [zookeeper::Server],
         before: BTreeMap<i64, Packets>,
@@ -36,7 +41,7 @@ pub(crate) enum Counting<'a> {
 /// What was counted; what is not told is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counted {
-    /// Renewals of etcd's leases and pings left out: they go by the clock and not by the cycle.
+    /// Renewals of sessions and pings left out: they go by the clock and not by the cycle.
     pub(crate) requests: u64,
     /// Such renewals.
     pub(crate) renewals: u64,
@@ -105,6 +110,9 @@ impl<'a> Counting<'a> {
                 Some(Self::Redis(all))
             }
             Server::Etcd(server) => Some(Self::Etcd { server, before: of_members(server).await.ok()? }),
+            Server::Postgres(server) => {
+                Some(Self::Postgres { server, before: of_statements(server).await.ok()? })
+            }
             Server::Zk(servers) => Some(Self::Zk { servers, before: by_session(servers).await.ok()? }),
         }
     }
@@ -126,6 +134,12 @@ impl<'a> Counting<'a> {
                 let after = of_members(server).await.map_err(Error::during(DOING))?;
                 let all = before.iter().zip(&after).map(|(before, after)| of_etcd(before, after));
                 Ok(all.fold(Counted::default(), Counted::and))
+            }
+            Self::Postgres { server, before } => {
+                let after = of_statements(server).await.map_err(Error::during(DOING))?;
+                let (requests, renewals) =
+                    (after.requests - before.requests, after.renewals - before.renewals);
+                Ok(Counted { requests, renewals, ..Counted::default() })
             }
             Self::Zk { servers, before } => {
                 let after = by_session(servers).await.map_err(Error::during(DOING))?;
@@ -227,6 +241,22 @@ fn is_request(told: &str) -> bool {
 
 async fn of_members(server: &etcd::Etcd) -> io::Result<Vec<etcd::Metrics>> {
     try_join_all((0..server.size()).map(|member| server.metrics(member))).await
+}
+
+/// All statements but the count itself.
+async fn of_statements(server: &postgres::Server) -> io::Result<Counted> {
+    let counted = "SELECT coalesce(sum(calls) FILTER (WHERE NOT renews), 0), coalesce(sum(calls) FILTER (WHERE renews), 0) \
+                   FROM (SELECT calls, query LIKE '%.renew(%' AS renews FROM pg_stat_statements \
+                   WHERE query NOT LIKE '%pg_stat_statements%') counted";
+    let told = server.sql(counted).await?;
+    let counts = told.split_once('|').and_then(|(requests, renewals)| {
+        Some(Counted {
+            requests: requests.parse().ok()?,
+            renewals: renewals.parse().ok()?,
+            ..Counted::default()
+        })
+    });
+    counts.ok_or_else(|| io::Error::other(format!("no counts: {told}")))
 }
 
 async fn by_session(servers: &[zookeeper::Server]) -> io::Result<BTreeMap<i64, Packets>> {

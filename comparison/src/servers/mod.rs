@@ -13,7 +13,7 @@ use std::{fs, io};
 use futures_util::future::try_join_all;
 use leasehold::Guarantees;
 use tempfile::TempDir;
-use testbed::{Port, Proxy, etcd, redis, zookeeper};
+use testbed::{Port, Proxy, etcd, postgres, redis, zookeeper};
 
 use crate::error::{Error, Result};
 use crate::options::Store;
@@ -59,6 +59,7 @@ enum Server {
     Watched(Vec<redis::Server>, redis::Sentinels),
     Cluster(redis::Cluster),
     Etcd(etcd::Etcd),
+    Postgres(Box<postgres::Server>),
     Zk(Vec<zookeeper::Server>),
 }
 
@@ -69,7 +70,7 @@ impl Server {
             Self::Redis(servers) => servers.iter().collect(),
             Self::Watched(servers, _) => servers.iter().take(1).collect(),
             Self::Cluster(cluster) => (0..PRIMARIES).map(|node| cluster.server(node)).collect(),
-            Self::Foreign | Self::Etcd(_) | Self::Zk(_) => Vec::new(),
+            Self::Foreign | Self::Etcd(_) | Self::Postgres(_) | Self::Zk(_) => Vec::new(),
         }
     }
 }
@@ -103,6 +104,7 @@ impl Target {
                 redis::Cluster::of(&shipped(), PRIMARIES, 1, DOWN_AFTER).await.map(Server::Cluster)
             }
             Store::Etcd => etcd(data.path(), members).start().await.map(Server::Etcd),
+            Store::Postgres => postgres(data.path()).await.map(|server| Server::Postgres(Box::new(server))),
             Store::Zk => zookeeper(data.path(), members).await.map(Server::Zk),
         };
         let server = started.map_err(Error::during("no server"))?;
@@ -132,6 +134,10 @@ impl Target {
                 (server.url(), "three of them keep it in memory, each write at a majority")
             }
             Server::Etcd(server) => (server.url(), "every write is synced, as shipped"),
+            Server::Postgres(server) => (
+                format!("postgres://postgres@{}/postgres", server.addr()),
+                "every commit is synced, as shipped, but for those that ask for less",
+            ),
             Server::Zk(servers) => {
                 let addresses: Vec<_> = servers.iter().map(|server| server.addr().to_string()).collect();
                 (format!("zk://{}", addresses.join(",")), "every write is synced, as shipped")
@@ -196,6 +202,7 @@ impl Target {
                 return Err(Error::new("its servers name each other by their own addresses"));
             }
             Server::Etcd(server) => (0..server.size()).map(|member| server.addr(member)).collect(),
+            Server::Postgres(server) => vec![server.addr()],
             Server::Zk(servers) => servers.iter().map(zookeeper::Server::addr).collect(),
         };
         let (mut url, mut _ways) = (self.url.clone(), Vec::new());
@@ -226,6 +233,7 @@ impl Target {
                 self.server.redis().iter().map(|server| server.process().pid()).collect()
             }
             Server::Etcd(server) => server.pids(),
+            Server::Postgres(server) => server.pids().unwrap_or_default(),
             Server::Zk(servers) => servers.iter().map(|server| server.process().pid()).collect(),
         }
     }
@@ -253,6 +261,11 @@ impl Target {
                 return Some(told.join(", "));
             }
             Server::Etcd(server) => Some(proc::command_line(*server.pids().first()?)?),
+            Server::Postgres(server) => {
+                let settings = "SELECT string_agg(name || ' ' || setting, ', ') FROM pg_settings WHERE source = 'command line' \
+                                AND name NOT LIKE '%directory%' AND name NOT LIKE 'listen%' AND name <> 'port'";
+                return server.sql(settings).await.ok();
+            }
             Server::Zk(servers) => {
                 let server = servers.first()?;
                 let config = server.ask("conf").await.ok()?;
@@ -276,6 +289,9 @@ impl Target {
                 let told = server.ctl(["endpoint", "status", "--write-out=fields"]).await.ok()?;
                 let line = told.lines().find(|line| line.starts_with("\"Version\""))?;
                 Some(line.split('"').nth(3)?.to_owned())
+            }
+            Server::Postgres(server) => {
+                Some(server.sql("SHOW server_version").await.ok()?.split(' ').next()?.to_owned())
             }
             Server::Zk(servers) => {
                 let told = servers.first()?.ask("srvr").await.ok()?;
@@ -333,6 +349,14 @@ fn etcd(data: &Path, members: usize) -> etcd::Setup {
         1 => etcd::Setup::new().arg(format!("--data-dir={}", data.join("etcd").display())),
         several => etcd::Setup::new().members(several),
     }
+}
+
+/// It counts statements.
+pub(crate) async fn postgres(data: &Path) -> io::Result<postgres::Server> {
+    let setup = postgres::Setup::new().setting("shared_preload_libraries=pg_stat_statements");
+    let server = setup.below(data)?.start().await?;
+    server.sql("CREATE EXTENSION pg_stat_statements").await?;
+    Ok(server)
 }
 
 async fn zookeeper(data: &Path, members: usize) -> io::Result<Vec<zookeeper::Server>> {

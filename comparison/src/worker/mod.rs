@@ -11,7 +11,7 @@ mod ours;
 use std::env;
 use std::io;
 
-use crate::implementation::{Broken, QUEUE_FLOOR, SCRIPTS};
+use crate::implementation::{Broken, DURABLE, DURABLE_FLOOR, QUEUE_FLOOR, SCRIPTS};
 
 /// What the environment tells: who, and the URLs.
 pub(crate) const ROLE: &str = "LEASEHOLD_COMPARE_AS";
@@ -27,6 +27,11 @@ async fn contend(role: &str) -> io::Result<()> {
     let (who, urls) = (words[0].as_str(), &words[1..]);
     match who {
         "leasehold" => contender_protocol::run::<ours::Ours>(urls).await,
+        DURABLE => {
+            let urls: Vec<_> = urls.iter().map(|url| format!("{url}?durable_release=true")).collect();
+            contender_protocol::run::<ours::Ours>(&urls).await
+        }
+        DURABLE_FLOOR => floor::contend_durably(urls).await,
         QUEUE_FLOOR => floor::contend_in_a_queue(urls).await,
         SCRIPTS => floor::contend_by_scripts(urls).await,
         broken if Broken::ALL.iter().any(|known| known.name() == broken) => {

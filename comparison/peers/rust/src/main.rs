@@ -6,6 +6,8 @@
 mod distributed_lock;
 #[cfg(feature = "etcd")]
 mod etcd_lock_rpc;
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg(feature = "rslock")]
 mod redlock;
 #[cfg(feature = "zookeeper")]
@@ -30,6 +32,10 @@ async fn contend() -> io::Result<()> {
         "distributed-lock" => run::<distributed_lock::Provider>(&urls).await,
         #[cfg(feature = "etcd")]
         "etcd-lock-rpc" => run::<etcd_lock_rpc::Connection>(&urls).await,
+        #[cfg(feature = "postgres")]
+        "pg-advisory-lock" => run::<postgres::Server>(&urls).await,
+        #[cfg(feature = "postgres")]
+        "distributed-lock-postgres" => run::<postgres::Provider>(&urls).await,
         #[cfg(feature = "zookeeper")]
         "zookeeper-client" => run::<zookeeper::Connection>(&urls).await,
         _ => {

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 
 use super::claim;
 use super::finding::{Bound, Finding, times};
-use super::goals::{GOALS, Goals, QUORUM};
+use super::goals::{GOALS, Goals, OF_POSTGRES, POSTGRES, QUORUM};
 use super::spent::Spent;
 use crate::figures::median;
-use crate::implementation::{QUEUE_FLOOR, SCRIPTS};
+use crate::implementation::{DURABLE, DURABLE_FLOOR, QUEUE_FLOOR, SCRIPTS};
 use crate::options::{IN_BLOCK_ON, ON_THREADS, ONE_THREAD};
 use crate::report::table::{number, time};
 use crate::report::{BUDGET, Claim, Free, Report, Row};
@@ -23,7 +23,7 @@ struct Budget {
     finding: fn(&Here<'_>) -> Option<Finding>,
 }
 
-const BUDGETS: [Budget; 24] = [
+const BUDGETS: [Budget; 25] = [
     Budget {
         scenario: "uncontended",
         contenders: Some(1),
@@ -35,6 +35,21 @@ const BUDGETS: [Budget; 24] = [
         contenders: Some(1),
         claim: |here| here.if_others("a free lock no slower than with anybody"),
         finding: |here| here.free_against_the_best(),
+    },
+    Budget {
+        scenario: "uncontended",
+        contenders: Some(1),
+        claim: |here| {
+            here.on(
+                POSTGRES,
+                "a free lock whose release waits for the disk, share of the rate of such a floor",
+            )
+        },
+        finding: |here| {
+            let (ours, floor) = (here.row_of(DURABLE)?, here.row_of(DURABLE_FLOOR)?);
+            let found = Finding::of(&ours.shares_of(floor), Bound::AtLeast(OF_POSTGRES), times)?;
+            Some(found.and(&here.rates(ours, floor, DURABLE_FLOOR)?).held_against(DURABLE_FLOOR))
+        },
     },
     Budget {
         scenario: "distance",
@@ -362,7 +377,7 @@ impl<'a> Here<'a> {
             .report
             .rows(&self.row.scenario)
             .filter(|row| row.store == self.row.store && row.contenders == self.row.contenders);
-        here.filter(|row| row.implementation != "leasehold" && !row.implementation.starts_with("floor"))
+        here.filter(|row| !["leasehold", "floor"].iter().any(|ours| row.implementation.starts_with(ours)))
     }
 
     fn if_others(&self, claim: &str) -> Option<String> {

@@ -5,11 +5,14 @@
 //! |---|---|
 //! | `floor` | a free lock that excludes and is numbered: nothing can be cheaper. It cannot wait. Of a quorum of Redis servers: the same at all of them at once, until a majority has answered |
 //! | `floor+queue` | one whose next holder waits in a queue and is told: on Redis a list that it pops, on etcd a key of its own that the holder before it writes to, on ZooKeeper the textbook recipe; the kernel's lock of a file |
-//! | `floor+scripts` | our own store on Redis: its scripts, without our library |
+//! | `floor+scripts` | our own store on Redis and Postgres: its scripts or functions, without our library |
+//! | `floor+durable` | `floor` on Postgres, where the release waits for the disk, too |
 
 #[cfg(feature = "etcd")]
 mod etcd;
 mod file;
+mod postgres;
+mod postgres_functions;
 mod quorum;
 mod redis;
 mod redis_cluster;
@@ -30,7 +33,16 @@ pub(super) async fn contend(urls: &[String]) -> io::Result<()> {
         "redis+quorum" => run::<quorum::Connections>(urls).await,
         #[cfg(feature = "etcd")]
         "etcd" => run::<etcd::Leased<false>>(urls).await,
+        "postgres" => run::<postgres::Connection<false>>(urls).await,
         "zk" | "zookeeper" => run::<zk::Connection<false>>(urls).await,
+        _ => unknown(urls),
+    }
+}
+
+/// Contends as the floor whose releases wait for the disk.
+pub(super) async fn contend_durably(urls: &[String]) -> io::Result<()> {
+    match scheme(urls) {
+        "postgres" => run::<postgres::Connection<true>>(urls).await,
         _ => unknown(urls),
     }
 }
@@ -39,6 +51,7 @@ pub(super) async fn contend(urls: &[String]) -> io::Result<()> {
 pub(super) async fn contend_by_scripts(urls: &[String]) -> io::Result<()> {
     match scheme(urls) {
         "redis" => run::<redis_scripts::Connection>(urls).await,
+        "postgres" => run::<postgres_functions::Connection>(urls).await,
         _ => unknown(urls),
     }
 }
