@@ -219,18 +219,20 @@ impl Server {
     pub async fn kill(&mut self) -> io::Result<()> {
         // It would start others meanwhile.
         self.process.stop().await?;
-        let children = self.children()?;
-        for child in &children {
-            let _ended = kill_process(*child, Signal::KILL);
-        }
-        self.process.kill().await?;
-        // One that has not ended yet keeps the next server from starting.
-        for child in children {
-            while fs::read_link(format!("/proc/{}/exe", child.as_raw_pid())).is_ok() {
-                sleep(Duration::from_millis(1)).await;
+        let lives = |child: &Pid| fs::read_link(format!("/proc/{}/exe", child.as_raw_pid())).is_ok();
+        // One that has not ended keeps the next server from starting, and the list is not whole while some end.
+        loop {
+            let living: Vec<_> = self.children()?.into_iter().filter(lives).collect();
+            if living.is_empty() {
+                return Ok(self.process.kill().await.map(drop)?);
+            }
+            for child in living {
+                let _ended = kill_process(child, Signal::KILL);
+                while lives(&child) {
+                    sleep(Duration::from_millis(1)).await;
+                }
             }
         }
-        Ok(())
     }
 
     /// Starts it again on its data, after it was killed.
