@@ -2,11 +2,13 @@
 //!
 //! | file | shows |
 //! |---|---|
+//! | `crash` | the server is killed while sessions contend |
 //! | `fence` | no transaction of a stalled holder commits after one of a later holder |
 //! | `history` | promotion, restore to a point in time, dump and restore, the last era: tokens grow |
 //! | `load` | transactions that stay open, maintenance, ended connections, no room for connections |
 //! | `pooler` | PgBouncer in transaction mode |
 
+mod crash;
 mod fence;
 mod history;
 mod load;
@@ -36,6 +38,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         };
     }
     trials! {
+        crash: crash_doubles_neither_lock_nor_token;
         fence: no_stalled_transaction_commits_late;
         history:
             promotion_keeps_the_queue_and_tokens_grow

@@ -1,0 +1,71 @@
+//! The server is killed with all its processes while sessions contend: what was not flushed is lost, a release or a place in
+//! the queue.
+//!
+//! At depth `soak` it is killed a hundred times.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use leasehold::{ErrorKind, FencingToken, LockGuard, LockManager};
+use testbed::postgres::Setup;
+use testbed::{Beside, Depth, eventually};
+
+use super::open;
+use crate::fixture::NAME;
+
+const SESSIONS: usize = 8;
+
+/// The latest token, the guard of the latest grant until its release, and how many grants there were.
+#[derive(Default)]
+struct Story {
+    latest: Mutex<(Option<FencingToken>, Option<Arc<LockGuard>>)>,
+    grants: AtomicUsize,
+}
+
+/// One holds at a time, tokens grow, and the lock passes on, whatever the crash has made undone.
+pub(super) async fn crash_doubles_neither_lock_nor_token() {
+    let crashes = Depth::of_run().pick(5, 10, 100);
+    let mut server = Setup::new().start().await.unwrap();
+    let story = Arc::new(Story::default());
+    let mut contending = Vec::new();
+    for _ in 0..SESSIONS {
+        let locks = open(server.addr(), "").await;
+        contending.push(Beside::start(contend(locks, Arc::clone(&story))));
+    }
+    for _ in 0..crashes {
+        let (before, grants) = (story.grants.load(Ordering::Relaxed), &story.grants);
+        eventually("each has had its turn", async || {
+            assert!(contending.iter().all(|contender| !contender.is_finished()), "a promise is broken");
+            grants.load(Ordering::Relaxed) > before + 3 * SESSIONS
+        })
+        .await;
+        server.kill().await.unwrap();
+        server.start_again().await.unwrap();
+    }
+    println!("{crashes} crashes, {} grants", story.grants.load(Ordering::Relaxed));
+}
+
+async fn contend(locks: LockManager, story: Arc<Story>) {
+    let lock = locks.lock(NAME).unwrap();
+    loop {
+        let guard = match lock.acquire().await {
+            Ok(guard) => Arc::new(guard),
+            Err(error) => {
+                assert_eq!(*error.kind(), ErrorKind::Unavailable, "{error:#}");
+                continue;
+            }
+        };
+        let now = (Some(guard.token()), Some(Arc::clone(&guard)));
+        let (token, before) = std::mem::replace(&mut *story.latest.lock().unwrap(), now);
+        assert!(Some(guard.token()) > token, "{} after {token:?}", guard.token());
+        let is_held = |guard: &Arc<LockGuard>| guard.ensure_held().is_ok();
+        assert!(
+            !(before.as_ref().is_some_and(is_held) && is_held(&guard)),
+            "two hold: {before:?} and {guard:?}"
+        );
+        story.grants.fetch_add(1, Ordering::Relaxed);
+        tokio::task::yield_now().await;
+        drop(story.latest.lock().unwrap().1.take());
+        drop(guard);
+    }
+}
