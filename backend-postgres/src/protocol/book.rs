@@ -7,7 +7,7 @@
 //!   connections are refused from before `mine` is sent.
 //! - **postgres.book-2** An ended session never lives again; no grant names its lease (B3).
 //! - **postgres.book-3** An entry that was removed by force is not held later, whatever answer arrives after that.
-//! - **postgres.book-4** A bound of [`Lows`] counts on the connections that told it: a crash breaks them, or changes the era.
+//! - **postgres.book-4** A bound of [`Lows`] counts on the connections that told it: a crash breaks them, or is told of.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -82,8 +82,8 @@ pub(crate) struct SessionBook {
     on: Generation,
     /// The epoch of these connections, once the server has told it.
     epoch: Option<i32>,
-    /// The era of the server as of that epoch.
-    era: i32,
+    /// The era of the server as of that epoch, and after which crash.
+    past: i64,
     /// How many removals by force of this session's entries are known here.
     taken: i32,
     lows: Lows,
@@ -112,13 +112,13 @@ enum Phase {
 
 impl SessionBook {
     /// A session that was opened on those connections is in its first epoch.
-    pub(crate) fn new(deadline: Deadline, on: Generation, era: i32) -> Self {
+    pub(crate) fn new(deadline: Deadline, on: Generation, past: i64) -> Self {
         Self {
             deadline,
             is_over: false,
             on,
             epoch: Some(1),
-            era,
+            past,
             taken: 0,
             lows: Lows::default(),
             entries: BTreeMap::new(),
@@ -173,16 +173,16 @@ impl SessionBook {
     }
 
     /// What the server had and the book had not is released.
-    pub(crate) fn in_epoch(&mut self, generation: Generation, epoch: i32, era: i32) {
+    pub(crate) fn in_epoch(&mut self, generation: Generation, epoch: i32, past: i64) {
         if self.on == generation {
-            (self.epoch, self.era) = (Some(epoch), era);
+            (self.epoch, self.past) = (Some(epoch), past);
         }
     }
 
-    /// A renewal on those connections told the era; returns whether the server has crashed or was replaced behind them, as
+    /// A renewal on those connections told the past; returns whether the server has crashed or was replaced behind them, as
     /// behind a pooler. Then it may have lost releases, and `mine` has to show that on new connections.
-    pub(crate) fn is_other_era(&self, generation: Generation, era: i32) -> bool {
-        self.epoch_on(generation).is_some() && self.era != era
+    pub(crate) fn is_other_past(&self, generation: Generation, past: i64) -> bool {
+        self.epoch_on(generation).is_some() && self.past != past
     }
 
     /// Below that number nothing of the name lives.

@@ -9,18 +9,19 @@
 CREATE SCHEMA @schema@;
 SET LOCAL search_path = @schema@;
 
--- The origin of the numbers' high part. A change of timeline, system or counter begins another era, and so does a crash.
+-- The origin of the numbers' high part. A change of timeline, system or counter begins another era. A crash does not: eras that
+-- it used up would come again on another timeline, which forked before it.
 CREATE TABLE origin (one boolean PRIMARY KEY DEFAULT true CHECK (one), version int NOT NULL, era int NOT NULL,
-                     timeline int NOT NULL, system bigint NOT NULL, counter oid NOT NULL);
--- The recovery after a crash empties it, also on a standby that is promoted. Without another era numbers would come again:
--- the log record of a number is on the disk only with a commit that waits for it.
+                     crashes int NOT NULL, timeline int NOT NULL, system bigint NOT NULL, counter oid NOT NULL);
+-- The recovery after a crash empties it, also on a standby that is promoted. Without a leap of the counter numbers would come
+-- again: the log record of a number is on the disk only with a commit that waits for it.
 CREATE UNLOGGED TABLE uncrashed (one boolean PRIMARY KEY DEFAULT true CHECK (one));
 CREATE TABLE space (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, prefix text NOT NULL UNIQUE,
                     token_base bigint NOT NULL DEFAULT 0, record bytea, record_version bigint);
 -- `epoch` refuses the requests of an older connection. `channel` has 128 random bits: nobody else can send to it; it is empty
 -- if the client does not listen. `taken` counts the entries that were removed by force: a renewal tells of them.
 CREATE TABLE session (
-  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, space int NOT NULL, channel text NOT NULL,
+  id bigint PRIMARY KEY, space int NOT NULL, channel text NOT NULL,
   epoch int NOT NULL DEFAULT 1, base bigint NOT NULL, moves boolean NOT NULL, ttl interval NOT NULL,
   lock_ms int NOT NULL, taken int NOT NULL DEFAULT 0, expires_at timestamptz NOT NULL, over boolean NOT NULL DEFAULT false
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
@@ -65,25 +66,38 @@ END $$;
 
 CREATE FUNCTION is_same_era() RETURNS boolean LANGUAGE plpgsql SET enable_seqscan = on AS $$
 BEGIN
-  RETURN EXISTS (SELECT FROM origin o, uncrashed u, counter c, pg_control_system() p
+  RETURN EXISTS (SELECT FROM origin o, counter c, pg_control_system() p
     WHERE o.timeline = timeline() AND o.system = p.system_identifier AND o.counter = c.tableoid AND c.last_value < 549755813888);
 END $$;
 
--- Begins another era if the server, its history or the counter is another one, if it has crashed, or if half of the counter is
--- used up. Every lease starts anew, as another host's clock may have written when it ends. It commits durably: a crash must not
--- forget an era whose numbers were told. A forbidden scan costs so much that the server compiles the statement: seconds.
+-- Begins another era if the server, its history or the counter is another one, or if half of the counter is used up; leaps over
+-- the numbers that a crash may have lost. Eras follow the timelines: of two that fork from one the later has the larger. Every
+-- lease starts anew, as another host's clock may have written when it ends. It commits durably: a crash must not forget an era
+-- whose numbers were told. A forbidden scan costs so much that the server compiles the statement: seconds.
 CREATE FUNCTION new_era() RETURNS void LANGUAGE plpgsql SET enable_seqscan = on AS $$
 BEGIN
-  IF is_same_era() THEN RETURN; END IF;
+  IF is_same_era() AND EXISTS (SELECT FROM uncrashed) THEN RETURN; END IF;
   -- Only one transaction begins it: the others look again in a statement of their own.
   PERFORM FROM origin o FOR UPDATE;
-  IF is_same_era() THEN RETURN; END IF;
-  PERFORM durably();
-  IF (SELECT c.last_value >= 549755813888 FROM counter c) THEN ALTER SEQUENCE counter RESTART; END IF;
-  UPDATE origin o SET era = greatest(o.era + 1, timeline()), timeline = timeline(), counter = 'counter'::regclass::oid,
-    system = (SELECT p.system_identifier FROM pg_control_system() p);
+  IF is_same_era() THEN
+    IF EXISTS (SELECT FROM uncrashed) THEN RETURN; END IF;
+    PERFORM durably();
+    PERFORM setval('counter', c.last_value + 16777216) FROM counter c;
+    UPDATE origin o SET crashes = o.crashes + 1;
+  ELSE
+    PERFORM durably();
+    IF (SELECT c.last_value >= 549755813888 FROM counter c) THEN ALTER SEQUENCE counter RESTART; END IF;
+    UPDATE origin o SET era = o.era + greatest(1, timeline() - o.timeline), timeline = timeline(),
+      counter = 'counter'::regclass::oid, system = (SELECT p.system_identifier FROM pg_control_system() p);
+  END IF;
   INSERT INTO uncrashed VALUES (true) ON CONFLICT DO NOTHING;
   UPDATE session x SET expires_at = clock_timestamp() + x.ttl WHERE NOT x.over;
+END $$;
+
+-- Which era it is, and after which crash: a connection to a pooler does not break by either.
+CREATE FUNCTION past() RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN (SELECT (o.era::bigint << 32) | o.crashes::bigint FROM origin o WHERE o.one);
 END $$;
 
 CREATE FUNCTION era() RETURNS int LANGUAGE plpgsql AS $$
@@ -257,7 +271,7 @@ BEGIN
 END $$;
 
 -- It also removes entries of this session that a fenced transaction kept when they were released, and has let go since.
-CREATE FUNCTION renew(s bigint, OUT alive boolean, OUT asks int, OUT taken int, OUT era int) LANGUAGE plpgsql SECURITY DEFINER
+CREATE FUNCTION renew(s bigint, OUT alive boolean, OUT asks int, OUT taken int, OUT past bigint) LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, @schema@, pg_temp SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 #variable_conflict use_column
 DECLARE g record;
@@ -268,7 +282,7 @@ BEGIN
     WHERE x.id = s AND NOT x.over AND x.expires_at > clock_timestamp() RETURNING x.taken INTO renew.taken;
   alive := FOUND;
   SELECT count(*) INTO asks FROM contender c WHERE c.session = s AND c.asked IS NOT NULL;
-  SELECT o.era INTO renew.era FROM origin o WHERE o.one;
+  renew.past := past();
   FOR g IN SELECT c.space, c.name, c.seq FROM contender c WHERE c.session = s AND c.gone LIMIT 100 FOR UPDATE SKIP LOCKED
   LOOP DELETE FROM contender c WHERE c.space = g.space AND c.name = g.name AND c.seq = g.seq; END LOOP;
 END $$;
@@ -294,7 +308,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION open_session(p text, channel text, ttl_ms bigint, lock_ms int, moves boolean,
-                             OUT id bigint, OUT base bigint, OUT record bytea, OUT era int) LANGUAGE plpgsql SECURITY DEFINER
+                             OUT id bigint, OUT base bigint, OUT record bytea, OUT past bigint) LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, @schema@, pg_temp SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 #variable_conflict use_variable
 DECLARE sp int; ttl interval := ttl_ms * interval '1 millisecond'; old bigint[];
@@ -302,12 +316,15 @@ BEGIN
   PERFORM begun();
   PERFORM new_era();
   PERFORM durably();
-  SELECT o.era INTO era FROM origin o WHERE o.one;
+  past := past();
   sp := space_of(p);
   PERFORM pg_advisory_xact_lock_shared(1818585186, sp);
   SELECT CASE WHEN moves THEN 0 ELSE y.token_base END, y.record INTO base, record FROM space y WHERE y.id = sp;
-  INSERT INTO session AS x (space, channel, base, moves, ttl, lock_ms, expires_at)
-    VALUES (sp, channel, base, moves, ttl, lock_ms, clock_timestamp() + ttl) RETURNING x.id INTO id;
+  -- Drawn at random, 60 bits: after a restore a number that is counted up would be that of another client's session.
+  id := ('x' || left(translate(gen_random_uuid()::text, '-', ''), 12)
+             || left(translate(gen_random_uuid()::text, '-', ''), 3))::bit(60)::bigint;
+  INSERT INTO session AS x (id, space, channel, base, moves, ttl, lock_ms, expires_at)
+    VALUES (id, sp, channel, base, moves, ttl, lock_ms, clock_timestamp() + ttl);
   -- Without the locks of names: the removal of the dead only lets more in. A session stays until its last entry is removed.
   SELECT array_agg(y.id) INTO old FROM (
     SELECT x.id FROM session x WHERE x.space = sp AND x.over AND x.expires_at < clock_timestamp() - interval '1 day'
@@ -323,7 +340,7 @@ END $$;
 
 -- First on every new connection: it refuses from here on what was sent on an older one, and tells what the server has of us.
 -- It waits for an acquire that is under way, which has the lock of the session shared.
-CREATE FUNCTION mine(s bigint, OUT epoch int, OUT names bytea[], OUT seqs bigint[], OUT era int) LANGUAGE plpgsql SECURITY DEFINER
+CREATE FUNCTION mine(s bigint, OUT epoch int, OUT names bytea[], OUT seqs bigint[], OUT past bigint) LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, @schema@, pg_temp SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 #variable_conflict use_column
 BEGIN
@@ -331,7 +348,7 @@ BEGIN
   PERFORM new_era();
   PERFORM pg_advisory_xact_lock(1818585185, (s & 2147483647)::int);
   PERFORM durably();
-  SELECT o.era INTO mine.era FROM origin o WHERE o.one;
+  mine.past := past();
   UPDATE session x SET epoch = x.epoch + 1, expires_at = clock_timestamp() + x.ttl
     WHERE x.id = s AND NOT x.over AND x.expires_at > clock_timestamp() RETURNING x.epoch INTO mine.epoch;
   IF NOT FOUND THEN RAISE EXCEPTION 'session is over' USING ERRCODE = 'LH001'; END IF;
@@ -492,7 +509,7 @@ BEGIN
   END IF;
 END $$;
 
-INSERT INTO origin SELECT true, 1, greatest(1, timeline()), timeline(), p.system_identifier, 'counter'::regclass::oid
+INSERT INTO origin SELECT true, 1, greatest(1, timeline()), 0, timeline(), p.system_identifier, 'counter'::regclass::oid
   FROM pg_control_system() p;
 INSERT INTO uncrashed DEFAULT VALUES;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA @schema@ FROM PUBLIC;

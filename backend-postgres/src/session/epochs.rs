@@ -28,7 +28,7 @@ impl Session {
     async fn begin_epoch(self: &Arc<Self>, line: &Route) -> Result<()> {
         self.book.lock().moves_to(line.generation);
         let sent_at = self.env().now();
-        let (epoch, era, there) = self.mine(line).await?;
+        let (epoch, past, there) = self.mine(line).await?;
         self.extend(sent_at);
         let seqs: Vec<Seq> = there.iter().map(|(_, seq)| *seq).collect();
         let found = self.book.lock().compare(&seqs);
@@ -40,7 +40,7 @@ impl Session {
                 self.sessions.events.tell(StoreEvent::GrantLost { name, counter, reason: LostReason::Gone });
             }
         }
-        self.book.lock().in_epoch(line.generation, epoch, era);
+        self.book.lock().in_epoch(line.generation, epoch, past);
         self.wake_all();
         Ok(())
     }

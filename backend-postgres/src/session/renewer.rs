@@ -18,7 +18,8 @@ struct Renewed {
     asks: i32,
     /// So many entries were removed by force since the session began.
     taken: i32,
-    era: i32,
+    /// The era, and after which crash.
+    past: i64,
 }
 
 impl Session {
@@ -56,7 +57,7 @@ impl Session {
         let reply = line.renewals.ask(&statement, &[(&self.number, Type::INT8)]).await?;
         let row = reply.one()?;
         let renewed = if row.get(0)? {
-            Some(Renewed { asks: row.get(1)?, taken: row.get(2)?, era: row.get(3)? })
+            Some(Renewed { asks: row.get(1)?, taken: row.get(2)?, past: row.get(3)? })
         } else {
             None
         };
@@ -66,7 +67,7 @@ impl Session {
     /// Finds out what messages should have told, and whether the server has lost anything.
     fn follow(self: &Arc<Self>, line: &Route, renewed: Renewed) {
         let book = self.book.lock();
-        if book.is_other_era(line.generation, renewed.era) {
+        if book.is_other_past(line.generation, renewed.past) {
             line.broken.cancel();
         } else if renewed.asks > 0 || book.misses(renewed.taken) {
             let session = Arc::clone(self);

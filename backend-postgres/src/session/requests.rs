@@ -125,8 +125,8 @@ impl Session {
         released.into_iter().collect()
     }
 
-    /// Begins an epoch; returns it, the era, and the entries of the session.
-    pub(super) async fn mine(self: &Arc<Self>, line: &Route) -> Result<(i32, i32, Vec<There>)> {
+    /// Begins an epoch; returns it, the past, and the entries of the session.
+    pub(super) async fn mine(self: &Arc<Self>, line: &Route) -> Result<(i32, i64, Vec<There>)> {
         let reply = self.call(line, "mine", &[(&self.number, Type::INT8)]).await;
         let reply = reply.inspect_err(|error| self.hears_of_the_end(error))?;
         let row = reply.one()?;

@@ -36,15 +36,15 @@ enum Mutant {
     RevokesAsynchronously,
     /// Others can send to the channel.
     HasAGuessableChannel,
-    /// The era is the timeline.
-    CountsTimelinesOnly,
+    /// A renewal tells the era, and no crash.
+    TellsNoCrash,
     /// A new era leaves deadlines as another server's clock wrote them.
     GivesNoFullTtl,
-    /// A crash begins no era, so numbers come again.
+    /// Nothing is left out after a crash, so numbers come again.
     GoesOnAfterACrash,
     /// The transaction that begins an era does not wait for the disk.
     BeginsErasAsynchronously,
-    /// A renewal that tells another era leads to nothing.
+    /// A renewal that tells another era or crash leads to nothing.
     HearsNoEra,
     /// A renewal does not tell of removals by force.
     HearsNoRemoval,
@@ -62,7 +62,7 @@ enum Mutant {
 }
 
 /// The rule that each breaks first, and where the walks begin. A renewal that commits asynchronously is none of them any more:
-/// every crash begins an era with a full ttl.
+/// after every crash each session has a full ttl.
 const MUTANTS: [(Mutant, &str, Start); 18] = [
     (Mutant::TakesNoLock, OVERLAP, Start::Direct),
     (Mutant::LocksWithinAStatement, TOKENS, Start::Direct),
@@ -71,7 +71,7 @@ const MUTANTS: [(Mutant, &str, Start); 18] = [
     (Mutant::ReconcilesNothing, world::STUCK, Start::Direct),
     (Mutant::RevokesAsynchronously, world::UNDONE, Start::Direct),
     (Mutant::HasAGuessableChannel, OVERLAP, Start::Direct),
-    (Mutant::CountsTimelinesOnly, TOKENS, Start::Direct),
+    (Mutant::TellsNoCrash, world::STUCK, Start::Released),
     (Mutant::GivesNoFullTtl, OVERLAP, Start::Direct),
     (Mutant::GoesOnAfterACrash, TOKENS, Start::Low),
     (Mutant::BeginsErasAsynchronously, TOKENS, Start::Low),

@@ -17,8 +17,8 @@ pub(super) struct Process {
     /// The number, and the owner, of a hold that is being released.
     pub(super) releasing: Option<Seq>,
     pub(super) on: Generation,
-    /// The last era that a renewal or `mine` told.
-    pub(super) era: i32,
+    /// The last past that a renewal or `mine` told.
+    pub(super) past: i64,
     /// Removals that it was told of.
     pub(super) gone: Vec<Seq>,
     pub(super) request: Option<Request>,
@@ -35,7 +35,7 @@ pub(super) enum Renewing {
     Begun,
     Done {
         row: SessionRow,
-        era: i32,
+        past: i64,
     },
     /// `standing` is sent, with the entries that the book has.
     Asks {
@@ -74,7 +74,7 @@ pub(super) enum Reply {
     Flushed(Generation),
     Released(Seq),
     Abandoned,
-    Mine(i32, i32, Vec<Seq>, Generation),
+    Mine(i32, i64, Vec<Seq>, Generation),
     SessionIsOver,
 }
 

@@ -40,6 +40,8 @@ pub(super) struct Tables {
     /// The sequence: its log record is before that of the commit.
     pub(super) next: Seq,
     pub(super) era: Seq,
+    /// Crashes of this history: each leaps over numbers.
+    pub(super) crashes: Seq,
     pub(super) timeline: Seq,
 }
 
@@ -70,7 +72,7 @@ impl Server {
         let session =
             SessionRow { epoch: 1, lease: 1, is_misdated: false, taken: 0, is_late: false, is_over: false };
         let (rows, sessions, revoked) = (Vec::new(), vec![session; sessions], Vec::new());
-        let now = Tables { rows, sessions, revoked, next: 0, era: 1, timeline: 1 };
+        let now = Tables { rows, sessions, revoked, next: 0, era: 1, crashes: 0, timeline: 1 };
         let disk = vec![now.clone()];
         Self { now, disk, is_uncrashed: true, timeline: 1, renewing: Vec::new(), fenced: Vec::new() }
     }
@@ -114,11 +116,13 @@ impl Server {
         if is_known && self.now.timeline == self.timeline {
             return;
         }
+        if self.now.timeline == self.timeline {
+            self.now.next += LEAP;
+            self.now.crashes += 1;
+        } else {
+            self.now.era += (self.timeline - self.now.timeline).max(1);
+        }
         (self.is_uncrashed, self.now.timeline) = (true, self.timeline);
-        self.now.era = match mutant {
-            Some(Mutant::CountsTimelinesOnly) => self.timeline,
-            _ => self.timeline.max(self.now.era + 1),
-        };
         for session in self.now.sessions.iter_mut().filter(|_| mutant != Some(Mutant::GivesNoFullTtl)) {
             (session.is_late, session.is_misdated) = (false, false);
         }
@@ -201,5 +205,7 @@ pub(super) fn holders(rows: &[Row], low: Seq) -> Vec<(usize, Seq)> {
     holders
 }
 
+/// So many numbers are left out after a crash.
+const LEAP: Seq = 100;
 /// So many numbers have an era.
 pub(super) const ERA: Seq = 1_000;

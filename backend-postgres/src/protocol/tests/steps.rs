@@ -204,7 +204,7 @@ impl Model for World {
             let is_settled = process.request.is_none()
                 && process.reply.is_none()
                 && process.book.epoch_on(process.on).is_some()
-                && (self.server.is_uncrashed && process.era == self.era())
+                && (self.server.is_uncrashed && process.past == self.past())
                 && !self.orphans.iter().any(|(whose, _)| *whose == who);
             process.trusts.is_none() || !(is_quiet && is_settled)
         };

@@ -44,7 +44,7 @@ pub(super) struct World {
 impl World {
     pub(super) fn new(mutant: Option<Mutant>, is_pooled: bool) -> Self {
         let process = |mode| Process {
-            book: SessionBook::new(Deadline::Never, 1, 1),
+            book: SessionBook::new(Deadline::Never, 1, 1 << 32),
             contender: None,
             mode,
             owner: 0,
@@ -52,7 +52,7 @@ impl World {
             held: None,
             releasing: None,
             on: 1,
-            era: 1,
+            past: 1 << 32,
             gone: Vec::new(),
             request: None,
             reply: None,
@@ -240,7 +240,7 @@ impl World {
                 row.epoch += 1;
                 let epoch = row.epoch;
                 self.server.commit(true);
-                Reply::Mine(epoch, self.era(), self.standing(who), request.on)
+                Reply::Mine(epoch, self.past(), self.standing(who), request.on)
             }
         }
     }
@@ -257,8 +257,10 @@ impl World {
         self.messages.extend(messages.filter(|_| !self.is_pooled));
     }
 
-    pub(super) fn era(&self) -> i32 {
-        i32::try_from(self.server.now.era).unwrap()
+    /// What renewals and `mine` tell of the era and of crashes.
+    pub(super) fn past(&self) -> i64 {
+        let crashes = if self.mutant == Some(Mutant::TellsNoCrash) { 0 } else { self.server.now.crashes };
+        self.server.now.era << 32 | crashes
     }
 
     /// The entries of a session.
@@ -330,10 +332,10 @@ impl World {
                 }
             }
             Reply::Abandoned => process.contender.iter_mut().for_each(Contender::removed),
-            Reply::Mine(epoch, era, there, on) => {
+            Reply::Mine(epoch, past, there, on) => {
                 let found = process.book.compare(&there);
-                process.book.in_epoch(on, epoch, era);
-                process.era = era;
+                process.book.in_epoch(on, epoch, past);
+                process.past = past;
                 for (_, seq) in found.lost {
                     process.book.forget(seq);
                     process.held = None;
@@ -413,13 +415,13 @@ impl World {
                 let row = &mut self.server.now.sessions[who];
                 (row.lease, row.is_late, row.is_misdated) = (row.lease + 1, false, false);
                 self.server.commit(true);
-                let (row, era) = (self.server.now.sessions[who], self.era());
-                self.processes[who].renewal = Some(Renewing::Done { row, era });
+                let (row, past) = (self.server.now.sessions[who], self.past());
+                self.processes[who].renewal = Some(Renewing::Done { row, past });
             }
-            Some(Renewing::Done { row, era }) => {
+            Some(Renewing::Done { row, past }) => {
                 process.trusts = process.trusts.map(|_| row.lease);
-                process.era = era;
-                if process.book.is_other_era(process.on, era) && self.mutant != Some(Mutant::HearsNoEra) {
+                process.past = past;
+                if process.book.is_other_past(process.on, past) && self.mutant != Some(Mutant::HearsNoEra) {
                     self.cuts(who, true);
                 } else if self.mutant == Some(Mutant::HearsNoRemoval) {
                     process.book.knows(row.taken);
