@@ -39,6 +39,12 @@ pub(crate) fn of_connecting(error: &tokio_postgres::Error) -> Error {
     meant.with_effect(NotApplied)
 }
 
+/// The name of a host cannot be resolved.
+pub(crate) fn unknown_host(name: &str, cause: &std::io::Error) -> Error {
+    Error::not_applied(Unavailable, format!("cannot resolve the host {name:?}"))
+        .with_source(cause.to_string())
+}
+
 fn of_server(said: &DbError) -> Error {
     let (kind, sentence) = of_code(said.code().code());
     let is_over = matches!(said.parsed_severity(), Some(Severity::Fatal | Severity::Panic) | None);
@@ -57,7 +63,7 @@ fn of_code(code: &str) -> (ErrorKind, &'static str) {
              default_transaction_isolation = 'read committed'`",
         ),
         QUEUE_IS_FULL => (Unavailable, "the notification queue of the server is full"),
-        "LH004" => (Unavailable, "the request was sent on an older connection"),
+        OLDER_CONNECTION => (Unavailable, "the request was sent on an older connection"),
         "55P03" | "57014" | "40P01" | "40001" => {
             (Unavailable, "the server did not get to the request in time")
         }
@@ -67,7 +73,8 @@ fn of_code(code: &str) -> (ErrorKind, &'static str) {
             "the schema exists, but not as one of leasehold: choose another `schema`, or drop it",
         ),
         "42501" => (Denied, "this user lacks a right"),
-        "3D000" | "3F000" => (InvalidOption, "the database of the URL does not exist"),
+        "3D000" => (InvalidOption, "the database of the URL does not exist"),
+        WITHOUT_SCHEMA => (Unavailable, "the schema of leasehold is gone"),
         "42883" | "42P01" | "42704" | "42703" => (Unsupported, NO_SCHEMA),
         _ => match code.get(..2) {
             Some("28") => (Denied, "the server refuses this user"),
@@ -80,6 +87,18 @@ fn of_code(code: &str) -> (ErrorKind, &'static str) {
 /// Whether the same request may succeed a little later.
 pub(crate) fn may_pass(error: &Error) -> bool {
     *error.kind() == Unavailable
+}
+
+/// Whether requests on this connection fail from now on: it is broken or another one is newer, the server takes no writes, or the
+/// schema is gone.
+pub(crate) fn needs_another_connection(error: &tokio_postgres::Error) -> bool {
+    let said = error.as_db_error().map(|said| said.code().code());
+    said.is_none_or(|code| matches!(code, OLDER_CONNECTION | "25006" | "55000" | WITHOUT_SCHEMA))
+}
+
+/// Whether the schema is not there any more.
+pub(crate) fn is_without_schema(error: &tokio_postgres::Error) -> bool {
+    error.as_db_error().is_some_and(|said| said.code().code() == WITHOUT_SCHEMA)
 }
 
 /// Whether another connection is needed to ask again.
@@ -131,11 +150,13 @@ pub(crate) fn other_version(schema: &str, found: i32, known: i32) -> Error {
 pub(crate) fn deaf(bound: Duration) -> Error {
     Error::not_applied(
         Unsupported,
-        format!(
-            "the server's notifications did not arrive within {bound:?}, as behind a pooler in transaction mode: use \
-             `listen=false`, or connect to the server itself"
-        ),
+        format!("the server's notifications did not arrive within {bound:?}: {LISTEN_ELSEWHERE}"),
     )
+}
+
+pub(crate) fn pooled() -> Error {
+    let found = "a pooler in transaction mode passes on no notifications";
+    Error::not_applied(Unsupported, format!("{found}: {LISTEN_ELSEWHERE}"))
 }
 
 /// The innermost cause: the system's error, or that of the TLS library.
@@ -148,7 +169,10 @@ fn cause(error: &(dyn StdError + 'static)) -> String {
 }
 
 const SESSION_IS_OVER: &str = "LH001";
+const OLDER_CONNECTION: &str = "LH004";
 const QUEUE_IS_FULL: &str = "54000";
+const WITHOUT_SCHEMA: &str = "3F000";
+const LISTEN_ELSEWHERE: &str = "use `listen=false`, or connect to the server itself";
 const NO_SCHEMA: &str =
     "the schema of leasehold is missing or another one: run the output of `leasehold postgres-schema`";
 
@@ -177,6 +201,7 @@ mod tests {
             ("42P06", InvalidOption),
             ("42501", Denied),
             ("3D000", InvalidOption),
+            ("3F000", Unavailable),
             ("42883", Unsupported),
             ("42P01", Unsupported),
             ("22021", Protocol),

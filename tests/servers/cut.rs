@@ -10,7 +10,7 @@ use testbed::{BOUND, Beside, Direction, Mode, Port, Server, eventually, within};
 use crate::fixture::{
     EARLY, LONG, NAME, Scene, hold, is_left_alone, options, outlives_its_lease, queued, steady, warm,
 };
-use crate::store::Sessions;
+use crate::store::Several;
 
 pub(crate) async fn a_cut_of_requests_ends_the_hold_first<S: Server>(scene: Scene<S>) {
     cut_off(scene, &[Direction::ClientToServer]).await;
@@ -215,7 +215,7 @@ pub(crate) async fn nobody_there_is_said_in_time<S: Server>(scene: Scene<S>) {
 }
 
 /// Of several servers one refuses connections and one takes them and is silent: no session is left without the third.
-pub(crate) async fn dead_servers_are_passed_over<S: Sessions>(scene: Scene<S>) {
+pub(crate) async fn dead_servers_are_passed_over<S: Several>(scene: Scene<S>) {
     let (refusing, silent) = (Port::reserve().unwrap(), scene.proxy().await);
     silent.set_both(Mode::Blackhole).await;
     let hosts = format!("{},{},{}", refusing.addr(), silent.addr(), scene.server().await.addr());

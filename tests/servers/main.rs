@@ -58,6 +58,8 @@ fn of<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
     scenarios! { shared, S,
         restart:
             with_its_data_everybody_keeps_their_place
+            without_its_data_every_hold_is_over
+            without_its_data_a_waiter_waits_on
             a_stopped_server_ends_the_hold;
         cut:
             a_slow_network_loses_nothing
@@ -87,7 +89,8 @@ fn of<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
             missed_requests_are_heard_after_a_cut
             all_sharers_are_asked_from_afar;
         errors:
-            open_failure_names_server_and_cause;
+            open_failure_names_server_and_cause
+            silent_server_is_named;
         later:
             queued_waiter_stays_and_newcomer_is_refused;
         requests:
@@ -107,12 +110,9 @@ fn of<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
     }
 }
 
-/// Every scenario of a store that makes what it needs when it writes. A database has a schema, whose types and version say
-/// the rest.
+/// Every scenario of a store that says its format in text. A database has a schema, whose types and version say that.
 fn written<S: Written>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
     scenarios! { shared, S,
-        restart: without_its_data_every_hold_is_over without_its_data_a_waiter_waits_on;
-        errors: silent_server_is_named;
         refused: malformed_token_base_is_refused_and_kept another_format_is_refused_by_name;
     }
 }
@@ -122,13 +122,13 @@ fn several<S: Several>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
     scenarios! { shared, S,
         secured: unfit_servers_are_passed_over;
         refused: documented_rights_suffice;
+        cut: dead_servers_are_passed_over;
     }
 }
 
 /// Every scenario that needs sessions.
 fn sessions<S: Sessions>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
     scenarios! { shared, S,
-        cut: dead_servers_are_passed_over;
         entries: ended_session_loses_holds_and_requeues_waiters;
     }
 }

@@ -8,6 +8,7 @@
 //!   cancelled at the server: with synchronous standbys the server would then answer success for what no standby has.
 //! - **postgres.connection-2** A failure ends the connections that it was seen on, and no later ones.
 
+mod hosts;
 mod reply;
 mod wire;
 
@@ -43,6 +44,8 @@ pub(crate) struct Connections {
     generation: AtomicU64,
     /// Messages were heard once.
     hears: Arc<AtomicBool>,
+    /// The schema was found there, and no request has missed it since.
+    has_schema: Arc<AtomicBool>,
 }
 
 /// Two connections to one server.
@@ -81,6 +84,7 @@ impl Connections {
             line: Reopen::new(env.clone()),
             generation: AtomicU64::new(0),
             hears,
+            has_schema: Arc::default(),
             env,
         }
     }
@@ -101,37 +105,60 @@ impl Connections {
     }
 
     async fn connect(&self) -> Result<Route> {
-        let broken = CancellationToken::new();
         let generation = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
-        let guard = broken.clone().drop_guard();
-        let wire = || {
-            Wire::connect(
-                &self.env,
-                &self.connections,
-                self.encryption.as_ref(),
-                &broken,
-                &self.channel,
-                &self.on_message,
-            )
-        };
         let bound = self.env.timing().connect_timeout;
-        let both = async { tokio::try_join!(Box::pin(wire()), Box::pin(wire())) };
-        let both = self.env.within(bound, both).await.unwrap_or_else(|| Err(error::silent(bound)));
-        let (requests, renewals) = both?;
-        let line = Route { generation, requests: Arc::new(requests), renewals: Arc::new(renewals), broken };
+        let line = self.env.within(bound, self.first_that_answers(generation)).await;
+        let line = line.unwrap_or_else(|| Err(error::silent(bound)))?;
+        let guard = line.broken.clone().drop_guard();
+        if !self.hears.load(Ordering::Relaxed) {
+            are_our_own(&line).await?;
+        }
         let listen = async {
             let channel = format!("LISTEN {}", self.channel);
             if self.config.listen { line.renewals.run(&channel).await } else { Ok(()) }
         };
-        if generation == 1 || !self.hears.load(Ordering::Relaxed) {
-            tokio::try_join!(listen, schema::ensure(&self.config, &line.requests))?;
-            self.hear_oneself(&line).await?;
-        } else {
-            listen.await?;
-        }
+        let ensure = async {
+            if !self.has_schema.load(Ordering::Relaxed) {
+                schema::ensure(&self.config, &line.requests).await?;
+                self.has_schema.store(true, Ordering::Relaxed);
+            }
+            Ok(())
+        };
+        tokio::try_join!(listen, ensure)?;
+        self.hear_oneself(&line).await?;
         self.prepare(&line).await?;
         guard.disarm();
         Ok(line)
+    }
+
+    /// Both connections to the first server that answers, each address in turn.
+    async fn first_that_answers(&self, generation: u64) -> Result<Route> {
+        let addresses = hosts::addresses(&self.env, &self.connections).await?;
+        let (timing, number) = (self.env.timing(), u32::try_from(addresses.len()).unwrap_or(u32::MAX));
+        let mut refused = error::silent(timing.connect_timeout);
+        // As long as a request: what is sent to a server that is silent for a while may never be answered.
+        let bound = timing.op_timeout.min(timing.connect_timeout / number.max(1));
+        for address in &addresses {
+            match self.env.within(bound, Box::pin(self.connect_to(address, generation))).await {
+                Some(Ok(line)) => return Ok(line),
+                Some(Err(error)) => refused = error,
+                None => refused = error::silent(bound),
+            }
+        }
+        Err(refused)
+    }
+
+    async fn connect_to(&self, address: &Config, generation: u64) -> Result<Route> {
+        let broken = CancellationToken::new();
+        let guard = broken.clone().drop_guard();
+        let wire = || {
+            let encryption = self.encryption.as_ref();
+            let (channel, has_schema) = (&self.channel, &self.has_schema);
+            Wire::connect(&self.env, address, encryption, &broken, channel, &self.on_message, has_schema)
+        };
+        let (requests, renewals) = tokio::try_join!(Box::pin(wire()), Box::pin(wire()))?;
+        guard.disarm();
+        Ok(Route { generation, requests: Arc::new(requests), renewals: Arc::new(renewals), broken })
     }
 
     /// Settings of the connections, once it is certain that no pooler passes them on to other clients; and the standbys.
@@ -153,7 +180,7 @@ impl Connections {
         Ok(())
     }
 
-    /// A pooler in transaction mode takes `LISTEN`, and passes no message on.
+    /// Something in between may take `LISTEN` and pass no message on.
     async fn hear_oneself(&self, line: &Route) -> Result<()> {
         if self.hears.load(Ordering::Relaxed) {
             return Ok(());
@@ -178,4 +205,20 @@ impl Connections {
             line.broken.cancel();
         }
     }
+}
+
+/// A pooler in transaction mode may use another connection of the server for each transaction. The one that is free last is used
+/// first there: a quiet pooler uses one for both of ours, and after a transaction of the other one changes it.
+async fn are_our_own(line: &Route) -> Result<()> {
+    let backend =
+        async |wire: &Arc<Wire>| wire.ask("SELECT pg_backend_pid()", &[]).await?.one()?.get::<i32>(0);
+    let renewing = backend(&line.renewals).await?;
+    line.requests.run("BEGIN").await?;
+    let asking = backend(&line.requests).await?;
+    let is_shared = asking == renewing || backend(&line.renewals).await? != renewing;
+    line.requests.run("COMMIT").await?;
+    if is_shared || backend(&line.renewals).await? != renewing {
+        return Err(error::pooled());
+    }
+    Ok(())
 }

@@ -48,7 +48,11 @@ async fn acquire_until(
             }
             AcquireEnd::Refused => Ok(Attempt::Held { holder: acquisition.head.take() }),
             AcquireEnd::Left => Err(Error::not_applied(ErrorKind::Closed, "the acquisition was cancelled")),
-            AcquireEnd::Lost(reason) => Err(Error::lost(reason)),
+            AcquireEnd::Lost(reason) => {
+                // A waiter is told of an outage, by which the session has ended.
+                let outage = session.unrenewed.lock().clone().filter(|_| patience == Demand::Waits);
+                Err(outage.unwrap_or_else(|| Error::lost(reason)))
+            }
         });
         let Err(error) = ended else {
             acquisition.sleeps();

@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use leasehold_core::backend::{Backoff, Lease, LeaseId, LeaseScope, StoreEvent};
 use leasehold_core::clock::{Deadline, Moment};
-use leasehold_core::{Env, ErrorKind, LostReason, Result};
+use leasehold_core::{Env, Error, ErrorKind, LostReason, Result};
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as Turn, Notify};
 use tokio_util::sync::CancellationToken;
@@ -49,6 +49,8 @@ pub(crate) struct Session {
     wakes: Mutex<HashMap<Seq, Arc<Notify>>>,
     /// One epoch begins at a time.
     moving: Turn<()>,
+    /// Why the last renewal failed.
+    unrenewed: Mutex<Option<Error>>,
     ended: CancellationToken,
 }
 
@@ -89,6 +91,9 @@ impl Session {
     pub(crate) fn lose(self: &Arc<Self>, reason: LostReason) {
         if !self.book.lock().end() {
             return;
+        }
+        if reason != LostReason::Expired {
+            *self.unrenewed.lock() = None;
         }
         if reason != LostReason::Shutdown {
             tracing::warn!(session = self.number, %reason, "session lost");

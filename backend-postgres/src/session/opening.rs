@@ -46,6 +46,7 @@ impl Session {
             book: Mutex::new(SessionBook::new(env.deadline(sent_at, ttl), line.generation, row.get(3)?)),
             wakes: Mutex::default(),
             moving: Turn::new(()),
+            unrenewed: Mutex::default(),
             ended: sessions.closing.child_token(),
         });
         let admitted = stage::admit(env, row.get(2)?);

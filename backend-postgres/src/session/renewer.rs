@@ -37,14 +37,20 @@ impl Session {
             match self.renew_once().await {
                 Ok((line, Some(renewed))) => {
                     let until = self.extend(sent_at);
+                    *self.unrenewed.lock() = None;
                     self.follow(&line, renewed);
                     if self.lives() {
                         return Renewal::Until(until);
                     }
                 }
                 Ok((_, None)) => self.lose(LostReason::SessionLost),
-                Err(error) if give_up_at <= env.now() => return Renewal::Unknown(error),
-                Err(_) => pauses.pause(env).await,
+                Err(error) => {
+                    *self.unrenewed.lock() = Some(error.clone());
+                    if give_up_at <= env.now() {
+                        return Renewal::Unknown(error);
+                    }
+                    pauses.pause(env).await;
+                }
             }
         }
         Renewal::Gone(LostReason::SessionLost)

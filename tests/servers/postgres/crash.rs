@@ -3,11 +3,13 @@
 //!
 //! At depth `soak` it is killed a hundred times.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use leasehold::{ErrorKind, FencingToken, LockGuard, LockManager};
-use testbed::postgres::Setup;
+use testbed::pgbouncer::Bouncer;
+use testbed::postgres::{Server, Setup};
 use testbed::{Beside, Depth, eventually};
 
 use super::open;
@@ -22,14 +24,26 @@ struct Story {
     grants: AtomicUsize,
 }
 
-/// One holds at a time, tokens grow, and the lock passes on, whatever the crash has made undone.
 pub(super) async fn crash_doubles_neither_lock_nor_token() {
+    let server = Setup::new().start().await.unwrap();
+    let addr = server.addr();
+    contend_through_crashes(server, addr, "").await;
+}
+
+/// Clients keep their connections to the pooler, and learn of the crash by other means.
+pub(super) async fn crash_behind_a_pooler_blocks_no_lock() {
+    let server = Setup::new().start().await.unwrap();
+    let pooler = Bouncer::start(&server, 20).await.unwrap();
+    contend_through_crashes(server, pooler.addr(), "&listen=false").await;
+}
+
+/// One holds at a time, tokens grow, and the lock passes on, whatever the crash has made undone.
+async fn contend_through_crashes(mut server: Server, addr: SocketAddr, more: &str) {
     let crashes = Depth::of_run().pick(5, 10, 100);
-    let mut server = Setup::new().start().await.unwrap();
     let story = Arc::new(Story::default());
     let mut contending = Vec::new();
     for _ in 0..SESSIONS {
-        let locks = open(server.addr(), "").await;
+        let locks = open(addr, more).await;
         contending.push(Beside::start(contend(locks, Arc::clone(&story))));
     }
     for _ in 0..crashes {

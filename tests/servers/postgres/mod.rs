@@ -38,7 +38,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         };
     }
     trials! {
-        crash: crash_doubles_neither_lock_nor_token;
+        crash: crash_doubles_neither_lock_nor_token crash_behind_a_pooler_blocks_no_lock;
         fence: no_stalled_transaction_commits_late;
         history:
             promotion_keeps_the_queue_and_tokens_grow
@@ -53,6 +53,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             full_server_is_unavailable_and_holds_go_on
             names_are_whole_in_a_database_without_encoding;
         pooler:
+            pooler_is_found_out_by_name
             waiters_behind_a_pooler_hold_one_by_one;
     }
 }
@@ -119,7 +120,7 @@ impl Store for Server {
     const NOBODY: &str = "cannot connect to the server (server: ADDR): Connection refused (os error 111)";
     const SILENT: &str = "the server did not answer within 500ms (server: ADDR)";
     const WRONG_PASSWORD: &str = "the server refuses this user (server: ADDR): password authentication failed for user \"USER\" (28P01)";
-    const UNANSWERED: &[&str] = &["the server did not answer within"];
+    const UNANSWERED: &[&str] = &["the server did not answer within", "the store did not answer within"];
     const FULL: &str = "53100";
     const CYCLE: u64 = 2;
     const TRIES: [u64; 2] = [1, 1];

@@ -1,11 +1,24 @@
 //! Behind PgBouncer in transaction mode, where each transaction may have another connection of the server.
 
+use leasehold::{Effect, ErrorKind, connect};
 use testbed::pgbouncer::Bouncer;
 use testbed::postgres::Setup;
-use testbed::{Beside, Depth};
+use testbed::{BOUND, Beside, Depth, within};
 
-use super::{connect_user, end_connections, open};
+use super::{connect_user, end_connections, open, url};
 use crate::fixture::NAME;
+
+pub(super) async fn pooler_is_found_out_by_name() {
+    let server = Setup::new().start().await.unwrap();
+    let pooler = Bouncer::start(&server, 10).await.unwrap();
+    let refused = within(BOUND, "an answer", connect(&url(pooler.addr(), ""))).await.unwrap_err();
+    assert_eq!(
+        (refused.kind(), refused.effect()),
+        (&ErrorKind::Unsupported, Effect::NotApplied),
+        "{refused:#}"
+    );
+    assert!(refused.to_string().contains("`listen=false`"), "{refused:#}");
+}
 
 /// More sessions than connections of the server. Those are ended meanwhile, which loses nothing.
 pub(super) async fn waiters_behind_a_pooler_hold_one_by_one() {

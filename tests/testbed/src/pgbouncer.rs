@@ -22,7 +22,7 @@ impl Bouncer {
         let (addr, listens) = (server.addr(), port.number());
         let settings = format!(
             "[databases]\n* = host={} port={} user=postgres\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {listens}\n\
-             unix_socket_dir =\nauth_type = any\npool_mode = transaction\nmax_client_conn = 1000\n\
+             unix_socket_dir =\nauth_type = any\npool_mode = transaction\nmax_client_conn = 1000\nserver_login_retry = 1\n\
              default_pool_size = {connections}\n",
             addr.ip(),
             addr.port(),
