@@ -135,15 +135,9 @@ pub(crate) enum Command {
     #[command(after_long_help = manual::REDIS_SCRIPTS)]
     RedisScripts,
     /// Write the SQL of the Postgres store
-    ///
-    /// It creates the tables and functions, for users without the right to create a schema.
     #[cfg(feature = "postgres")]
     #[command(after_long_help = manual::POSTGRES_SCHEMA)]
-    PostgresSchema {
-        /// The name of the database schema
-        #[arg(long, value_name = "NAME", default_value = "leasehold")]
-        schema: String,
-    },
+    PostgresSchema(crate::postgres_schema::PostgresSchema),
     /// Show or raise the token base of the namespace
     ///
     /// With a larger base, tokens grow across a change of store.

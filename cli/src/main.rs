@@ -124,7 +124,7 @@ fn carry_out(cli: Cli) -> Result<Exit, Failure> {
             #[cfg(feature = "redis")]
             Command::RedisScripts => redis_scripts::load(&store, form).await,
             #[cfg(feature = "postgres")]
-            Command::PostgresSchema { schema } => postgres_schema::print(&schema),
+            Command::PostgresSchema(arguments) => postgres_schema::print(&arguments),
             Command::TokenBase { action } => token_base::token_base(&store, &action, form).await,
             #[cfg(feature = "migrate")]
             Command::Migrate { action } => migrate::migrate(&store, &action, form).await,

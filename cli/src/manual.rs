@@ -188,7 +188,7 @@ Exit codes: 0 loaded, 69 store unavailable, 64 usage, 77 access denied.";
 
 #[cfg(feature = "postgres")]
 pub(crate) const POSTGRES_SCHEMA: &str = "\
-Needed once per database if the users that lock may not create a schema: run the output in one transaction, as in
+It creates the tables and functions. Needed once per database if the users that lock may not create a schema: run the output in one transaction, as in
   leasehold postgres-schema | psql --single-transaction DATABASE
 
 Exit codes: 0 written.";
