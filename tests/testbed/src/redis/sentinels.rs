@@ -90,12 +90,20 @@ impl Sentinels {
     /// Lets one of them promote a replica of `primary`, although that may serve, and waits until all name another server. They
     /// have to be [`settled`](Self::settled).
     pub async fn fail_over(&self, primary: SocketAddr) -> io::Result<()> {
+        let port = primary.port().to_string();
         let promoted = async {
-            // Until a replica is fit for it.
-            while self.command(0, &["SENTINEL", "FAILOVER", Self::MASTER]).await? != ok() {
+            // Again after each attempt that was given up: an attempt ends if no replica has answered lately.
+            loop {
+                let fields = self.master(0).await?;
+                if fields.get("port") != Some(&port) {
+                    break;
+                }
+                if !fields["flags"].contains("failover_in_progress") {
+                    self.command(0, &["SENTINEL", "FAILOVER", Self::MASTER]).await?;
+                }
                 sleep(POLL).await;
             }
-            self.until(|fields| fields.get("port") != Some(&primary.port().to_string())).await
+            self.until(|fields| fields.get("port") != Some(&port)).await
         };
         timeout(READY, promoted).await.map_err(io::Error::from)?
     }
@@ -184,13 +192,13 @@ fn ok() -> Reply {
     Reply::Simple("OK".to_owned())
 }
 
-/// Their periods. Four times as long as `publish-period` others wait for news of a promotion, and then undo it. A machine that
-/// stands still for less than `tilt-trigger` does not make them wait.
-const OFTEN: [&str; 12] = [
+/// Their periods. `ping-period` stays at a second: a replica whose last answer is older than five of these is not promoted, and
+/// the information of it is only a second old at best once the primary is down. Four times as long as `publish-period` others
+/// wait for news of a promotion, and then undo it. A machine that stands still for less than `tilt-trigger` does not make them
+/// wait.
+const OFTEN: [&str; 10] = [
     "info-period",
-    "100",
-    "ping-period",
-    "100",
+    "400",
     "ask-period",
     "100",
     "publish-period",
@@ -205,10 +213,10 @@ const OFTEN: [&str; 12] = [
 const FAILOVER_TIMEOUT: u32 = 2_000;
 
 /// How long they get to answer, and to agree.
-const READY: Duration = Duration::from_secs(30);
+const READY: Duration = Duration::from_secs(60);
 
 /// One that answers nothing for so long is stopped.
-const SILENT: Duration = Duration::from_secs(1);
+const SILENT: Duration = Duration::from_secs(3);
 
 /// How often one is asked.
 const POLL: Duration = Duration::from_millis(10);
