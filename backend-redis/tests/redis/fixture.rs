@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::{FutureExt, Stream, StreamExt};
 use leasehold_core::backend::{LockBackend, StoreConfig, StoreEvent};
 use leasehold_core::clock::{BootClock, Clock, Moment};
-use leasehold_core::{Env, LockGuard, LockManager, Result, Timing};
+use leasehold_core::{Env, ErrorKind, LockGuard, LockManager, Result, Timing};
 use leasehold_redis::RedisConfig;
 use libtest_mimic::Trial;
 use testbed::Proxy;
@@ -80,6 +80,19 @@ pub(crate) async fn warm(locks: LockManager) -> LockManager {
 
 pub(crate) async fn hold(locks: &LockManager) -> LockGuard {
     locks.lock(NAME).unwrap().wait(BOUND).acquire().await.unwrap()
+}
+
+/// The same while servers change, so that the store may be unavailable at first.
+pub(crate) async fn hold_at_last(locks: &LockManager) -> LockGuard {
+    let granted = async {
+        loop {
+            match locks.lock(NAME).unwrap().wait(BOUND).acquire().await {
+                Ok(guard) => return guard,
+                Err(error) => assert_eq!(*error.kind(), ErrorKind::Unavailable, "{error}"),
+            }
+        }
+    };
+    within(BOUND, "the lock is granted", granted).await
 }
 
 /// An acquisition that goes on by itself, until dropped.

@@ -13,8 +13,8 @@ use testbed::{Beside, Mode, Proxy};
 
 use crate::failover::{replica_of, unreplicated_hold};
 use crate::fixture::{
-    BOUND, KEY, LONG, NAME, TTL, assert_lost, command, eventually, exists, hold, now, ok, open_for, pass,
-    server, start, trials,
+    BOUND, KEY, LONG, NAME, TTL, assert_lost, command, eventually, exists, hold, hold_at_last, now, ok,
+    open_for, pass, server, start, trials,
 };
 use crate::pause::{assert_busy, over_as};
 
@@ -38,7 +38,7 @@ const PAUSE: Duration = Duration::from_secs(6);
 /// With the lag, and the two seconds that servers take longer, and the longest lease.
 const NOTED: &str = "6000/3000/3000";
 
-const DOWN_AFTER: Duration = Duration::from_millis(500);
+const DOWN_AFTER: Duration = Duration::from_secs(1);
 
 async fn watched(primary: SocketAddr, replicas: usize) -> Sentinels {
     Sentinels::start(primary, replicas, 3, DOWN_AFTER).await.unwrap_or_else(|error| panic!("{error}"))
@@ -74,7 +74,7 @@ async fn stale_sentinels_are_not_believed() {
     let named = named.map(|sentinel| sentinel.to_string());
     // So long that all answer in time.
     let locks = open_for(of(named).max_ttl(LONG).pause_after_failover(Duration::ZERO), LONG).await;
-    hold(&locks).await.release().await.unwrap();
+    hold_at_last(&locks).await.release().await.unwrap();
     let counter = command(&replica, &["EXISTS", &format!("{KEY}:n")]).await;
     assert_eq!(counter.integer(), Some(1), "it was granted by the server that was promoted");
 }
@@ -118,7 +118,10 @@ async fn wrong_names_and_passwords_are_refused() {
         assert_eq!(*refused.kind(), ErrorKind::Denied, "{refused}");
         assert!(refused.to_string().contains("`sentinel_password`"), "{refused}");
     }
-    drop(open_for(config(&sentinels).sentinel_password("sesame"), TTL).await);
+    // The first answer is waited for.
+    let slow = Proxy::start(sentinels.addrs()[0]).unwrap();
+    slow.set_both(Mode::delay(TTL / 8)).await;
+    drop(open_for(of([slow.addr().to_string()]).sentinel_password("sesame"), TTL).await);
 }
 
 /// A primary that its replica and the sentinels reach by a way that can be cut.
@@ -174,11 +177,11 @@ async fn unreplicated(with_pause: bool) {
 
     if with_pause {
         assert_busy(&b).await;
-        let next = hold(&b).await;
+        let next = hold_at_last(&b).await;
         assert_lost(&guard, "when the next one holds");
         assert!(next.token() > guard.token());
     } else {
-        let next = hold(&b).await;
+        let next = hold_at_last(&b).await;
         guard.ensure_held().expect("nobody could tell it");
         next.ensure_held().unwrap();
         assert!(next.token() > guard.token());
@@ -194,10 +197,11 @@ async fn isolated(needs_replicas: bool) {
     }
     let a = split.beside(true, config(&split.sentinels), MAX_TTL).await;
     let b = open_for(config(&split.sentinels), MAX_TTL).await;
-    let guard = hold(&a).await;
+    // A busy replica is away for a moment.
+    let guard = hold_at_last(&a).await;
     split.cut().await;
     split.promoted().await;
-    let next = hold(&b).await;
+    let next = hold_at_last(&b).await;
     if needs_replicas {
         assert_lost(&guard, "when the next one holds");
     } else {

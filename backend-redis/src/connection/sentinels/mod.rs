@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::future::{BoxFuture, join3};
+use futures_util::future::{BoxFuture, FusedFuture, join3};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use leasehold_core::backend::{Backoff, Finding, Severity};
@@ -83,7 +83,8 @@ impl Sentinels {
         sentinels
     }
 
-    /// Asks all sentinels at once.
+    /// Asks all sentinels at once. A quarter of the bound of a request later, what has answered is enough; the first answer is
+    /// waited for until `give_up_at`.
     ///
     /// # Errors
     ///
@@ -94,10 +95,15 @@ impl Sentinels {
         let mut survey = Survey::new(sentinels.len(), *epoch);
         let mut answers: FuturesUnordered<_> =
             sentinels.iter().map(|sentinel| self.ask(sentinel, give_up_at)).collect();
-        while let Some(report) = answers.next().await {
-            survey.add(report);
-            if survey.settled().is_some() {
-                break;
+        let mut soon = self.env.sleep(self.env.timing().op_timeout / 4).fuse();
+        while survey.settled().is_none() && !(soon.is_terminated() && survey.is_answered()) {
+            tokio::select! {
+                biased;
+                report = answers.next() => match report {
+                    Some(report) => survey.add(report),
+                    None => break,
+                },
+                () = &mut soon => {}
             }
         }
         *epoch = survey.epoch;
@@ -112,15 +118,14 @@ impl Sentinels {
 
     /// What one sentinel says of the primary. The other sentinels that it knows are asked, too, from the next survey on.
     async fn ask(&self, sentinel: &Address, give_up_at: Moment) -> Report<Address> {
-        let bound = self.env.timing().op_timeout / 4;
         let silent = || {
-            let cause = format!("no answer within {bound:?}");
-            Error::not_applied(ErrorKind::Unavailable, "cannot ask the sentinel").with_source(cause)
+            Error::not_applied(ErrorKind::Unavailable, "cannot ask the sentinel")
+                .with_source("no answer in time")
         };
         let answer = tokio::select! {
             biased;
             answer = self.ask_unbounded(sentinel) => answer,
-            () = self.env.sleep_until(give_up_at.min(self.env.now() + bound)) => Err(silent()),
+            () = self.env.sleep_until(give_up_at) => Err(silent()),
         };
         answer.unwrap_or_else(|error| Report::Failed(error.with_context("server", sentinel)))
     }

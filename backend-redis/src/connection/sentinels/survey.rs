@@ -60,6 +60,11 @@ impl<A: Clone + PartialEq> Survey<A> {
         self.reports.iter().filter(names).count()
     }
 
+    /// Whether a sentinel has named a primary.
+    pub(super) fn is_answered(&self) -> bool {
+        self.reports.iter().any(|report| matches!(report, Report::Primary(..)))
+    }
+
     /// The primary, if answers to come are not waited for: a majority of all that were asked agree.
     pub(super) fn settled(&self) -> Option<A> {
         let (primary, voices, _) = self.latest()?;
