@@ -1,5 +1,6 @@
 //! The ways to a server: users and their rights, the Unix socket, databases.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -253,7 +254,7 @@ async fn credentials_are_renewed_before_they_end() {
         let list = command(&server, &["CLIENT", "LIST"]).await.text().unwrap();
         let of_user = format!(" user={user} ");
         let ids = list.lines().filter(|line| line.contains(&of_user)).map(|line| line.split(' ').next());
-        ids.map(|id| id.unwrap().to_owned()).collect::<Vec<_>>()
+        ids.map(|id| id.unwrap().to_owned()).collect::<BTreeSet<_>>()
     };
     let before = sockets("first").await;
     assert_eq!(before.len(), 3, "{before:?}");

@@ -35,9 +35,13 @@ fn acquiring(lock: Lock) -> Beside<Option<LockGuard>> {
 async fn slot_moves_under_every_request() {
     let cluster = started(3, 0).await;
     of(&cluster).load_scripts().await.unwrap();
-    let a = open_for(of(&cluster), LONG).await;
-    let b = open_for(of(&cluster), LONG).await;
-    let c = open_for(of(&cluster), LONG).await;
+    // A request goes on until the slot has moved, on a busy machine, too.
+    let open = async || {
+        let builder =
+            LockManager::builder(of(&cluster)).ttl(LONG).op_timeout(BOUND / 3).connect_timeout(BOUND);
+        builder.build().await.unwrap()
+    };
+    let (a, b, c) = (open().await, open().await, open().await);
     let reset = async || {
         for node in 0..3 {
             cluster.server(node).command(&["CONFIG", "RESETSTAT"]).await.unwrap();
