@@ -66,7 +66,7 @@ fix:
 bench: tools
 	$(CARGO) bench -p leasehold-core
 
-# What each choice of features costs to build, measured here and written into docs/building.md.
+# What each choice of features costs to build, measured here and written into docs/src/building.md.
 building: tools
 	CARGO="$(CARGO)" tests/building
 

@@ -14,22 +14,22 @@ pub use leasehold_core::describe_metrics;
 
 /// The programs of the page, which must run.
 #[cfg(doctest)]
-#[doc = include_str!("../docs/kinds.md")]
+#[doc = include_str!("../docs/src/kinds.md")]
 mod kinds {}
 
 /// The same.
 #[cfg(doctest)]
-#[doc = include_str!("../docs/election.md")]
+#[doc = include_str!("../docs/src/election.md")]
 mod election {}
 
 /// The same.
 #[cfg(doctest)]
-#[doc = include_str!("../docs/hourly.md")]
+#[doc = include_str!("../docs/src/hourly.md")]
 mod hourly {}
 
 /// The same.
 #[cfg(all(doctest, feature = "blocking"))]
-#[doc = include_str!("../docs/blocking.md")]
+#[doc = include_str!("../docs/src/blocking.md")]
 mod blocking_page {}
 
 #[cfg(feature = "blocking")]
@@ -37,7 +37,7 @@ pub mod blocking;
 
 /// The same.
 #[cfg(doctest)]
-#[doc = include_str!("../docs/testing.md")]
+#[doc = include_str!("../docs/src/testing.md")]
 mod testing_page {}
 
 pub mod testing;

@@ -3,7 +3,7 @@
 //! In a test with paused time a wait of hours takes no real time, and a lease ends when the test says so. The page
 //! [Testing] has whole tests.
 //!
-//! [Testing]: https://docs.rs/crate/leasehold/latest/source/docs/testing.md
+//! [Testing]: https://docs.rs/crate/leasehold/latest/source/docs/src/testing.md
 
 use std::sync::Arc;
 

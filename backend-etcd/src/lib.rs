@@ -18,7 +18,7 @@
 //! | `admin` | inspection, revocation and diagnosis for administrators |
 //!
 //! Not promised: that a server never ends a lease early. Fencing still holds then, and the guard is notified within
-//! milliseconds; see `docs/etcd.md`.
+//! milliseconds; see `docs/src/etcd.md`.
 
 mod admin;
 mod backend;

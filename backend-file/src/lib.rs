@@ -16,7 +16,7 @@
 //! | `waiter` | waiting in the kernel |
 //! | `admin` | inspection, revocation and diagnosis for administrators |
 //!
-//! Not promised: order among waiters, and exclusion of other hosts; see `docs/file.md`.
+//! Not promised: order among waiters, and exclusion of other hosts; see `docs/src/file.md`.
 
 mod admin;
 mod backend;

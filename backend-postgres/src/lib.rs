@@ -18,7 +18,7 @@
 //! | `connection` | the way to the server |
 //! | `admin` | inspection, revocation and diagnosis for administrators |
 //!
-//! Not promised: that the server's clock never jumps; see `docs/postgres.md`.
+//! Not promised: that the server's clock never jumps; see `docs/src/postgres.md`.
 
 mod admin;
 mod backend;

@@ -19,7 +19,7 @@
 //! | `admin` | inspection, revocation and diagnosis for administrators |
 //! | `quorum` | a second engine, of the same parts: several independent servers, of which a quorum decides |
 //!
-//! Not promised: that a fail-over loses no lock; replication is asynchronous. `docs/redis.md` has the details.
+//! Not promised: that a fail-over loses no lock; replication is asynchronous. `docs/src/redis.md` has the details.
 
 mod admin;
 mod backend;

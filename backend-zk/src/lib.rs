@@ -14,7 +14,7 @@
 //! | `session` | one session: opened, proved, watched, ended; its holds, acquisitions and ledger |
 //! | `admin` | inspection, revocation and diagnosis for administrators |
 //!
-//! Not promised: that a lock outlives its session. The whole story is in `docs/zookeeper.md`.
+//! Not promised: that a lock outlives its session. The whole story is in `docs/src/zookeeper.md`.
 
 mod admin;
 mod backend;

@@ -1,4 +1,4 @@
-//! `docs/kinds.md`, held against the rule: the programs of the page run as its documentation tests.
+//! `docs/src/kinds.md`, held against the rule: the programs of the page run as its documentation tests.
 //!
 //! What it says beside that is held by the kit's cases of locks that several hold, and by the tests of the rule and
 //! of the local queue.
@@ -6,7 +6,7 @@
 use leasehold::Mode;
 use leasehold::backend::Load;
 
-const PAGE: &str = include_str!("../../docs/kinds.md");
+const PAGE: &str = include_str!("../../docs/src/kinds.md");
 
 /// The queues that the page draws: the holders, and the waiters.
 fn drawn() -> Vec<(&'static str, Vec<Mode>, Vec<Mode>)> {
@@ -49,7 +49,7 @@ fn the_pictures_follow_the_rule() {
 #[test]
 fn the_rule_is_one() {
     let rule = |page: &str| page.lines().filter(|line| line.starts_with("> ")).collect::<String>();
-    let semantics = include_str!("../../docs/semantics.md");
+    let semantics = include_str!("../../docs/src/semantics.md");
     assert!(rule(PAGE).starts_with("> An entry holds if and only if"), "{}", rule(PAGE));
     assert_eq!(rule(PAGE), rule(semantics));
 }

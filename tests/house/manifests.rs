@@ -115,13 +115,13 @@ fn links_of_the_shown_pages_work_everywhere() {
 
 #[test]
 fn the_counts_of_crates_are_current() {
-    let page = std::fs::read_to_string(root().join("docs/building.md")).expect("there is such a page");
+    let page = std::fs::read_to_string(root().join("docs/src/building.md")).expect("there is such a page");
     let mut script = Command::new(root().join("tests/building"));
     let counted = script.arg("counts").env("CARGO", env!("CARGO")).output().expect("it runs");
     let counted = String::from_utf8(counted.stdout).expect("it writes UTF-8");
     assert_eq!(counted.lines().count(), 14, "{counted}");
     for row in counted.lines() {
-        assert!(page.contains(row), "docs/building.md has not `{row}`; tests/building writes it anew");
+        assert!(page.contains(row), "docs/src/building.md has not `{row}`; tests/building writes it anew");
     }
 }
 

@@ -254,7 +254,7 @@ async fn the_diagnosis_names_who_is_away() {
 const RIGHTS: [&str; 6] = ["+hmget", "+zrank", "+zcard", "+pexpireat", "+info", "+eval"];
 
 async fn the_documented_rights_are_enough() {
-    let page = include_str!("../../../docs/redis-quorum.md");
+    let page = include_str!("../../../docs/src/redis-quorum.md");
     for right in RIGHTS {
         assert!(page.contains(right), "{right} is not on the page");
     }

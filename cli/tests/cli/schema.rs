@@ -1,4 +1,4 @@
-//! `docs/cli-json.md`: its examples, and what the command writes, fit its schema.
+//! `docs/src/cli-json.md`: its examples, and what the command writes, fit its schema.
 
 use std::sync::LazyLock;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 testbed::trials![examples_fit_the_schema];
 
-const PAGE: &str = include_str!("../../../docs/cli-json.md");
+const PAGE: &str = include_str!("../../../docs/src/cli-json.md");
 
 static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
     let (_, schema) = PAGE.split_once("## Schema\n\n```json\n").expect("the page has a schema");
