@@ -60,7 +60,7 @@ fix:
 	$(CARGO) clippy --workspace --all-targets --all-features --fix --allow-dirty --allow-staged
 	UPDATE_API=1 $(CARGO) test -p leasehold --all-features --test house api
 	UPDATE_API=1 $(CARGO) test -p leasehold-cli --all-features --test cli the_manual
-	UPDATE_README=1 $(CARGO) test -p leasehold --all-features --test kit readme
+	UPDATE_DOCS=1 $(CARGO) test -p leasehold --all-features --test kit guarantees_table
 	UPDATE_DOCS=1 $(CARGO) test -p comparison documents
 
 bench: tools

@@ -1,4 +1,4 @@
-//! The README and `docs/src/choosing.md` show the report that is kept in `docs/comparison`.
+//! The pages on choosing and on speed show the report that is kept in `docs/comparison`.
 //!
 //! `comparison/compare --out docs/comparison`, then `UPDATE_DOCS=1 cargo test -p comparison documents`
 //! writes the tables anew.
@@ -201,16 +201,15 @@ fn documents_show_the_report_that_is_kept() {
     let kept = include_str!("../../docs/comparison/report.json");
     let report: Report = serde_json::from_str(kept).unwrap();
     let stores = format!("{}\n{}", origin(&report), stores(&report));
-    stands("README.md", "results", &stores);
     stands("docs/src/choosing.md", "stores", &stores);
     for (store, _) in compared(&report) {
-        stands("docs/src/choosing.md", store, &everybody(&report, store));
+        stands("docs/src/speed.md", store, &everybody(&report, store));
     }
-    stands("docs/src/choosing.md", "crowd", &crowd(&report));
-    stands("docs/src/choosing.md", "kinds", &kinds(&report));
-    stands("docs/src/choosing.md", "leaks", &leaks(&report));
-    stands("docs/src/choosing.md", "moves", &moves(&report));
-    stands("docs/src/choosing.md", "claims", &claims(&report, false));
-    stands("docs/src/choosing.md", "budgets", &claims(&report, true));
-    stands("docs/src/choosing.md", "reasons", &reasons(&report));
+    stands("docs/src/speed.md", "crowd", &crowd(&report));
+    stands("docs/src/speed-kinds.md", "kinds", &kinds(&report));
+    stands("docs/src/speed-kinds.md", "leaks", &leaks(&report));
+    stands("docs/src/speed.md", "moves", &moves(&report));
+    stands("docs/src/claims.md", "claims", &claims(&report, false));
+    stands("docs/src/budgets.md", "budgets", &claims(&report, true));
+    stands("docs/src/budgets.md", "reasons", &reasons(&report));
 }

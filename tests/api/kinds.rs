@@ -61,10 +61,10 @@ fn rows<'a>(page: &'a str, first: &str) -> Vec<Vec<&'a str>> {
     from.take_while(|line| line.starts_with('|')).map(cells).collect()
 }
 
-/// What it says of each store is what the README's table says, which is what the stores say.
+/// What it says of each store is what the table of stores says, which is what the stores say.
 #[test]
 fn the_stores_have_what_the_page_says() {
-    let promised = rows(include_str!("../../README.md"), "| promise |");
+    let promised = rows(include_str!("../../docs/src/stores.md"), "| promise |");
     let of = |store: &str, promise: &str| {
         let column = promised[0].iter().position(|name| *name == store)?;
         promised.iter().find(|row| row[0].starts_with(&format!("`{promise}`"))).map(|row| row[column])
@@ -78,13 +78,13 @@ fn the_stores_have_what_the_page_says() {
     }
 }
 
-/// The kinds that a store must have are named by the promises that the README's table shows.
+/// The kinds that a store must have are named by the promises that the table of stores shows.
 #[test]
 fn the_page_names_the_promises() {
     for mode in [Mode::SHARED, Mode::permits(1, 2).unwrap()] {
         let (promise, _) = mode.needs().iter_names().next().expect("it needs a promise");
         assert!(PAGE.contains(&format!("`{promise}`")), "{promise}");
-        assert!(include_str!("../../README.md").contains(&format!("| `{promise}`: ")), "{promise}");
+        assert!(include_str!("../../docs/src/stores.md").contains(&format!("| `{promise}`: ")), "{promise}");
     }
     assert!(Mode::permits(1, 1).unwrap().needs().is_empty());
 }

@@ -1,4 +1,4 @@
-//! What `docs/src/migrating.md` says of keys and promises, tried as it stands there.
+//! What `docs/src/from-another-library.md` says of keys and promises, tried as it stands there.
 
 use std::time::Duration;
 
@@ -72,4 +72,4 @@ async fn the_format_is_left_on_the_same_server(setup: Setup, [ours, mut theirs]:
 /// What a lock that is shared does not promise, and one of ours does.
 const LACKING: Guarantees = Guarantees::FIFO.union(Guarantees::FENCED);
 
-const PAGE: &str = include_str!("../../docs/src/migrating.md");
+const PAGE: &str = include_str!("../../docs/src/from-another-library.md");

@@ -10,7 +10,7 @@
 //! |---|---|
 //! | `exclusion` | tries, waiting, the end of a lease, renewal, the release of a lock that another client holds; in both directions. What ShedLock does by default |
 //! | `contest` | many of both: every count is there once, and both sides get their turns |
-//! | `keys` | where the lock is, as `docs/src/migrating.md` says, and that a format can be left in Redis itself |
+//! | `keys` | where the lock is, as `docs/src/from-another-library.md` says, and that a format can be left in Redis itself |
 //! | `wire` | what is in the server while each of them holds, and the messages of the release, as in the folder |
 //! | `story` | a fleet leaves its library for us, one by one, and then its server for etcd, and counts all the while |
 //! | `queue` | a library in one queue with ours: waiting, tokens, what is shown, force; in both directions |

@@ -1,5 +1,5 @@
 //! The whole way: a fleet counts with its library, is replaced by ours one by one, moves to etcd, and Redis is switched off.
-//! `docs/src/migrating.md` is the same for people.
+//! `docs/src/from-another-library.md` is the same for people.
 
 use std::time::Duration;
 

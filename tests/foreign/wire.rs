@@ -19,7 +19,7 @@ pub(crate) fn trial(library: &'static Library) -> Trial {
 /// The version that the documents name; the key, its type and the shape of its value, the unit of its lease, the messages, and what is left.
 async fn written_text_is_known(setup: Setup, [mut ours, mut theirs]: [Contender; 2]) {
     let is_listed = |row: &str| row.starts_with('|') && row.contains(&theirs.version);
-    assert!(PAGE.lines().any(is_listed), "docs/src/migrating.md does not know {}", theirs.version);
+    assert!(PAGE.lines().any(is_listed), "docs/src/from-another-library.md does not know {}", theirs.version);
     let mut said = String::new();
     for (who, contender) in [(setup.library.name, &mut theirs), ("leasehold", &mut ours)] {
         let _infallible = writeln!(said, "{who}, format={}", setup.library.format);
@@ -100,7 +100,7 @@ async fn heard(setup: &Setup, ear: &mut Client) -> Vec<String> {
     }
 }
 
-const PAGE: &str = include_str!("../../docs/src/migrating.md");
+const PAGE: &str = include_str!("../../docs/src/from-another-library.md");
 
 const LAST: &str = "the last message";
 

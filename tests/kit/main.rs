@@ -4,12 +4,12 @@
 mod cluster;
 #[cfg(feature = "file")]
 mod file;
+#[cfg(all(feature = "etcd", feature = "file", feature = "postgres", feature = "redis", feature = "zk"))]
+mod guarantees;
 #[cfg(all(feature = "etcd", feature = "migrate", feature = "postgres", feature = "redis", feature = "zk"))]
 mod pairs;
 #[cfg(feature = "redis")]
 mod quorum;
-#[cfg(all(feature = "etcd", feature = "file", feature = "postgres", feature = "redis", feature = "zk"))]
-mod readme;
 #[cfg(feature = "redis")]
 mod sentinel;
 #[cfg(any(feature = "etcd", feature = "postgres", feature = "redis", feature = "zk"))]
@@ -77,7 +77,7 @@ fn main() -> ExitCode {
         suite
     };
     #[cfg(all(feature = "etcd", feature = "file", feature = "postgres", feature = "redis", feature = "zk"))]
-    let suite = readme::trials().into_iter().fold(suite, Suite::trial);
+    let suite = guarantees::trials().into_iter().fold(suite, Suite::trial);
     suite.run()
 }
 

@@ -77,7 +77,7 @@ impl World {
                 next.places.iter_mut().for_each(|place| place.members[i] = None);
             });
         }
-        // One that reads the older record first would acquire in the old store alone: docs/src/migrating.md, "Known cases".
+        // One that reads the older record first would acquire in the old store alone: docs/src/migrating-cases.md.
         let misleads = |side| self.places[url[side]].rewound && knowledge.view().is_none();
         for side in SIDES.into_iter().filter(|side| !self.places[url[*side]].dead && !misleads(*side)) {
             let mut after = self.clone();
@@ -114,7 +114,7 @@ impl World {
             let read = self.places[url.old].record.as_ref().map(Read::seen);
             let reads = matches!(view.phase, Phase::Shadow | Phase::Both);
             let token = view.seen.stand.counter(self.places[counts].count + 1);
-            // In `old` nothing is read after the grant: docs/src/migrating.md, "Known cases".
+            // In `old` nothing is read after the grant: docs/src/migrating-cases.md.
             let is_lost =
                 view.phase == Phase::Old && read.is_none_or(|read| read.version < view.seen.version);
             if let Some(token) = token.filter(|_| free && (!reads || read == Some(view.seen))) {

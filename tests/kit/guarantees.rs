@@ -1,12 +1,12 @@
-//! The README shows what the stores of this build promise, as they say it themselves.
+//! `docs/src/stores.md` shows what the stores of this build promise, as they say it themselves.
 //!
-//! `UPDATE_README=1 cargo test --all-features --test kit readme` writes the table anew.
+//! `UPDATE_DOCS=1 cargo test --all-features --test kit guarantees_table` writes the table anew.
 
 use std::path::Path;
 
 use leasehold::Guarantees;
 
-const BEGIN: &str = "<!-- guarantees: written by tests/kit/readme.rs -->\n";
+const BEGIN: &str = "<!-- guarantees: written by tests/kit/guarantees.rs -->\n";
 const END: &str = "<!-- end of guarantees -->\n";
 
 async fn stores() -> Vec<(&'static str, Guarantees)> {
@@ -34,7 +34,7 @@ async fn stores() -> Vec<(&'static str, Guarantees)> {
     let zookeeper = zookeeper.unwrap_or_else(|error| panic!("{error}"));
     let postgres = testbed::postgres::Setup::new().start().await.unwrap_or_else(|error| panic!("{error}"));
     let postgres_url =
-        <testbed::postgres::Server as testbed::Server>::url(postgres.addr(), "readme", "ttl=15s");
+        <testbed::postgres::Server as testbed::Server>::url(postgres.addr(), "guarantees", "ttl=15s");
     let mut promised = vec![("memory", memory.guarantees()), ("file", file.guarantees())];
     for (name, url) in [
         ("Redis", servers[0].url()),
@@ -68,14 +68,14 @@ fn table(stores: &[(&str, Guarantees)]) -> String {
 testbed::trials![the_guarantees_table_is_current];
 
 async fn the_guarantees_table_is_current() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
-    let readme = std::fs::read_to_string(&path).expect("there is a README");
-    let (before, rest) = readme.split_once(BEGIN).expect("the table's first mark");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/src/stores.md");
+    let page = std::fs::read_to_string(&path).expect("there is such a page");
+    let (before, rest) = page.split_once(BEGIN).expect("the table's first mark");
     let (found, after) = rest.split_once(END).expect("the table's last mark");
     let current = table(&stores().await);
-    if std::env::var_os("UPDATE_README").is_some() {
+    if std::env::var_os("UPDATE_DOCS").is_some() {
         let text = format!("{before}{BEGIN}{current}{END}{after}");
-        std::fs::write(&path, text).expect("the README can be written");
+        std::fs::write(&path, text).expect("it can be written");
     } else {
         assert_eq!(found, current, "the table is stale; `make fix` writes it anew");
     }
