@@ -332,7 +332,7 @@ mod tests {
         }
     }
 
-    /// What happens to a connection is unknown to have been applied, unless it was still being made.
+    /// A failure of a connection is unknown to have been applied, unless it was still being made.
     #[test]
     fn broken_connections_are_unknown() {
         let broken = || RedisError::from(std::io::Error::from(std::io::ErrorKind::ConnectionReset));

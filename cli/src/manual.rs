@@ -68,7 +68,7 @@ pub(crate) static VERSION: LazyLock<String> = LazyLock::new(|| {
     format!("{}\nstores: {}", env!("CARGO_PKG_VERSION"), stores.join(", "))
 });
 
-/// What the short help says of exit codes.
+/// The exit codes in the short help.
 pub(crate) const SHORT: &str = "\
 Exit codes: 0 done, 1 no, 64 usage, 69 store unavailable, 75 busy, 76 lost,
 77 access denied, 128+n ended by signal n.

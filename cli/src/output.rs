@@ -214,7 +214,7 @@ impl Write for Log {
 mod tests {
     use super::*;
 
-    /// What a holder calls itself can neither move a cursor nor reorder or hide letters; other letters
+    /// A holder's label can neither move a cursor nor reorder or hide letters; other letters
     /// stay.
     #[test]
     fn control_characters_are_shown_escaped() {

@@ -411,7 +411,7 @@ mod tests {
         Place::at(Some(url.to_owned()), Guarantees::empty()).unwrap()
     }
 
-    /// What is shown of a URL has no secret in it.
+    /// A shown URL has no secret in it.
     #[test]
     fn secrets_are_not_shown() {
         let place = place("rediss://me:sesame@h1:1,h2:2/0?password=sesame");

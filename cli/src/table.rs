@@ -159,7 +159,7 @@ fn wrapped(text: &str, room: usize) -> Vec<Cow<'_, str>> {
 const UNKNOWN: usize = 80;
 /// Between two columns.
 const GAP: usize = 2;
-/// What is left of a column that gives way.
+/// The rest of a column that gives way.
 const LEAST: usize = 10;
 /// So many columns are never dropped: a subject and its value.
 const KEPT: usize = 2;

@@ -160,7 +160,7 @@ pub(crate) async fn at_most(span: Option<Duration>) -> Duration {
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 const CLOSING: &str =
     "waiting for the store to end the session; a second signal ends this command without it";
-/// What is waited for at the end of a hold.
+/// The wait at the end of a hold.
 pub(crate) const RELEASING: &str =
     "waiting for the store to confirm the release; without an answer this ends with the lease";
 

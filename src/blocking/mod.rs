@@ -1,7 +1,7 @@
 //! The same locks for programs that are not async.
 //!
 //! Each manager has a thread with a runtime, which renews its leases while the program computes. Every call waits on the
-//! thread of its caller. What a call means, its options and its errors are those of the type of the same name in
+//! thread of its caller. The meaning of a call, its options and its errors are those of the type of the same name in
 //! the crate's root.
 //!
 //! A call inside a tokio runtime is refused as [`ErrorKind::Misuse`]: it would stop the tasks of that runtime. Use

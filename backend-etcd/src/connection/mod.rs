@@ -64,7 +64,7 @@ pub(crate) struct Link {
     answered: Arc<AtomicU64>,
 }
 
-/// What the lack of a reply to a request means.
+/// The effect of a request without a reply.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Silence {
     /// The connection is replaced: renewals of the session, which wait behind no other request.

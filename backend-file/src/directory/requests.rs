@@ -7,7 +7,7 @@
 //! - **file.requests-1** *No request is lost.* The holder removes the file's name before it reads the file. A process that
 //!   adds a line checks the name afterwards, and writes a new file if that is gone.
 //! - **file.requests-2** *No grace is lengthened.* A file is complete before it is visible, and no line is added to one with
-//!   the same or a shorter grace. One that cannot be added to is replaced only by one without a grace.
+//!   the same or a shorter grace. A request that cannot be added to is replaced only by one without a grace.
 //! - **file.requests-3** *None is left over.* The sender checks afterwards whether the grant is in effect, and withdraws the
 //!   request if not. A session removes requests for its own grants that have ended; a sweep removes requests for ended
 //!   sessions.

@@ -17,7 +17,7 @@ use leasehold_core::{Error, LockName, LostReason, OwnerId, Result};
 
 use super::{Generation, Lows, Seq};
 
-/// What a session is told of an entry.
+/// News of an entry for its session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum EntryNews {
     #[default]
@@ -65,7 +65,7 @@ impl Notice {
     }
 }
 
-/// What the server has of a session, and the book has not, or the other way round.
+/// The differences between the server's entries of a session and the book's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Difference {
     /// Holds that the server does not have.
@@ -172,7 +172,7 @@ impl SessionBook {
         Difference { lost, unknown }
     }
 
-    /// What the server had and the book had not is released.
+    /// Entries that only the server had are released.
     pub(crate) fn in_epoch(&mut self, generation: Generation, epoch: i32, past: i64) {
         if self.on == generation {
             (self.epoch, self.past) = (Some(epoch), past);

@@ -37,7 +37,7 @@ pub(crate) enum Demand {
     Waits,
 }
 
-/// What the driver does next.
+/// The next step of the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Step {
     /// Finds or puts the entry, and reads whether it holds.

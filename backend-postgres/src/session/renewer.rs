@@ -11,7 +11,7 @@ use super::Session;
 use crate::connection::Route;
 use crate::protocol::Notice;
 
-/// What a renewal tells besides.
+/// News that a renewal brings.
 #[derive(Clone, Copy)]
 struct Renewed {
     /// So many entries have to be released.
@@ -56,7 +56,7 @@ impl Session {
         Renewal::Gone(LostReason::SessionLost)
     }
 
-    /// What it told, if the session lives there.
+    /// Its news, if the session lives there.
     async fn renew_once(&self) -> Result<(Route, Option<Renewed>)> {
         let line = self.sessions.server.line().await?;
         let statement = format!("SELECT * FROM {}.renew($1)", self.sessions.schema);

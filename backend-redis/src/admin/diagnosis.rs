@@ -358,7 +358,7 @@ mod tests {
         assert!(findings.iter().all(|finding| finding.severity == Severity::Ok), "{findings:?}");
     }
 
-    /// What breaks a guarantee, or may, is said.
+    /// Settings that break a guarantee, or may, are named.
     #[test]
     fn danger_to_locks_is_reported() {
         let answers =

@@ -1,4 +1,4 @@
-//! What holds at a fail-over, as far as the primary says.
+//! The promises at a fail-over, as far as the primary says.
 
 use std::time::Duration;
 

@@ -13,7 +13,7 @@ use super::slots::{HashSlot, address};
 use crate::config::Address;
 use crate::error;
 
-/// What a server says that has not run a request.
+/// The reply of a server that has not run a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Redirect {
     /// Another server has the slot.
@@ -58,7 +58,7 @@ pub(crate) enum NextServer {
     Pause,
 }
 
-/// What a request has met since it was sent first, or since the last pause.
+/// The redirects of a request since it was sent first, or since the last pause.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Redirects {
     moves: u8,
@@ -108,7 +108,7 @@ mod tests {
         Redirect::Moved(HashSlot::of("foo"), at(host, 6381))
     }
 
-    /// What servers refuse before a request runs is followed, whatever form the address has; an error of a script is not.
+    /// A refusal before a request runs is followed, whatever form the address has; an error of a script is not.
     #[test]
     fn refusals_from_before_the_request_are_read() {
         assert_eq!(read("MOVED 12182 10.0.0.2:6381"), Some(moved("10.0.0.2")));

@@ -245,7 +245,7 @@ mod tests {
         assert_eq!((map.shards().len(), map.uncovered()), (3, 0));
     }
 
-    /// What is no answer to CLUSTER SLOTS is refused, and nothing panics.
+    /// Bytes that are no answer to CLUSTER SLOTS are refused, and nothing panics.
     #[test]
     fn other_forms_are_refused() {
         for resp in [

@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(HashSlot::of("a").tag().len(), 1);
     }
 
-    /// What was written is read, and bytes that somebody else wrote contain no slot.
+    /// A written tag is read, and bytes that somebody else wrote contain no slot.
     #[test]
     fn ranges_are_read_as_written() {
         let mut ranges = SlotRanges::default();

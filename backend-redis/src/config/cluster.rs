@@ -46,7 +46,7 @@ impl RedisClusterConfig {
     /// The default of [`RedisClusterConfig::failover_lag`].
     pub const DEFAULT_FAILOVER_LAG: Duration = Duration::from_secs(15);
 
-    /// Locks in the cluster of these servers, each `HOST` or `HOST:PORT`. One that answers is enough: it names the others. Name
+    /// Locks in the cluster of these servers, each `HOST` or `HOST:PORT`. One server that answers is enough: it names the others. Name
     /// several, as one may be unavailable.
     pub fn new(servers: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self {

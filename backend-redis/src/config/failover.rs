@@ -1,4 +1,4 @@
-//! What the managers of a prefix agree on about a fail-over.
+//! The settings for a fail-over on which the managers of a prefix agree.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub(super) struct Pausing {
     pub(super) pause: Option<Duration>,
 }
 
-/// What follows for a session.
+/// The consequences for a session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Failover {
     /// The longest lease.

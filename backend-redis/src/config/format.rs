@@ -353,7 +353,7 @@ mod tests {
         }
     }
 
-    /// What cannot work is refused before anything is sent, and the value and the rule are named.
+    /// A combination that cannot work is refused before anything is sent, and the value and the rule are named.
     #[test]
     fn a_format_that_cannot_work_is_refused() {
         for (options, named) in [

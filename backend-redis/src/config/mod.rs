@@ -68,7 +68,7 @@ pub(crate) struct PauseOption {
 }
 
 impl PauseOption {
-    /// What all managers of a prefix have alike, and which options say it.
+    /// The settings that all managers of a prefix share, and their options.
     pub(crate) fn terms(&self) -> Vec<(String, Duration)> {
         let mut terms = vec![(format!("`{}`", self.name), self.span)];
         if let Some(max_ttl) = self.max_ttl {

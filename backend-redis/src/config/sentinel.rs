@@ -296,7 +296,7 @@ mod tests {
         assert_eq!(of("replicas=2").wait_replicas, 2);
     }
 
-    /// What cannot work is refused before anything is sent, and no secret is shown.
+    /// A combination that cannot work is refused before anything is sent, and no secret is shown.
     #[test]
     fn impossible_option_is_refused_by_name() {
         for (url, words) in [

@@ -1,4 +1,4 @@
-//! What makes connections, whose replies are [metered](super::meter).
+//! Makes connections, whose replies are [metered](super::meter).
 
 use std::io;
 use std::net::SocketAddr;
@@ -31,7 +31,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// What a connection has sent and the server's host has not confirmed for `op_timeout` ends it.
+    /// A request that the server's host has not confirmed for `op_timeout` ends it.
     ///
     /// # Errors
     ///
@@ -222,7 +222,7 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 mod tests {
     use super::*;
 
-    /// What is sent and not confirmed does not outlive a request's bound, nor a connection that is given up.
+    /// A request that is not confirmed does not outlive a request's bound, nor a connection that is given up.
     #[tokio::test]
     async fn unconfirmed_data_ends_the_connection() {
         let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -33,7 +33,7 @@ pub(super) struct Connection {
     /// Its credentials were asked for later.
     pub(super) began_at: Moment,
     pub(super) up_at: Moment,
-    /// What scripts are told, if the server may have forgotten holders.
+    /// The arguments of scripts, if the server may have forgotten holders.
     pub(super) times: Times,
     pub(super) wire: Arc<Wire>,
     /// Brings messages, to a link with an inbox.
@@ -43,7 +43,7 @@ pub(super) struct Connection {
     pub(super) state: Arc<ConnectionState>,
 }
 
-/// What the scripts of a connection are told.
+/// The arguments for the scripts of a connection.
 #[derive(Debug)]
 pub(super) enum Times {
     /// Nothing pauses.
@@ -238,7 +238,7 @@ impl Connected {
 }
 
 impl Connection {
-    /// What a listener answers until `give_up_at`, when it is silent unless the request began late.
+    /// The answer of a listener until `give_up_at`, when it is silent unless the request began late.
     pub(super) async fn bounded<T>(&self, give_up_at: Moment, asking: impl Future<Output = T>) -> Result<T> {
         let Self { wire, state, .. } = self;
         let silent_from = wire.env.now() + wire.env.timing().op_timeout / 2;

@@ -35,7 +35,7 @@ pub(super) struct Meter {
     part: Part,
     /// How many values of the reply have not begun.
     to_come: u64,
-    /// What the reply takes so far.
+    /// The size of the reply so far.
     taken: u64,
 }
 
@@ -201,7 +201,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// What the client waits for more of is counted or refused, however its length is written.
+        /// An incomplete reply is counted or refused, however its length is written.
         #[test]
         fn a_value_that_the_client_waits_for_is_counted(
             reply in "[$!=*~>%|][-+ ]?[0-9]{1,3}\r\n[a:1\r\n]{0,9}",

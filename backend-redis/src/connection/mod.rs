@@ -67,13 +67,13 @@ pub(crate) struct Link {
     whereabouts: Arc<dyn Whereabouts>,
     /// The channel to subscribe to, if there is one.
     inbox: Option<Inbox>,
-    /// What each connection is asked, if a server that may have forgotten holders grants nothing at first.
+    /// The first question to each connection, if a server that may have forgotten holders grants nothing at first.
     pause: Option<Pause>,
     /// The server was a replica last: the next one is used once it says that it is the primary.
     wants_primary: AtomicBool,
-    /// What is up, or why nothing is.
+    /// The connection, or the reason why there is none.
     up: watch::Sender<Result<Connected>>,
-    /// What is added to counters, as of the latest connection.
+    /// The number that is added to counters, as of the latest connection.
     token_base: AtomicU64,
 }
 
@@ -91,7 +91,7 @@ pub(crate) trait Hears: fmt::Debug + Send + Sync {
     fn hear(&self, event: LinkEvent);
 }
 
-/// What a link tells the session.
+/// The news of a link for the session.
 #[derive(Debug)]
 pub(crate) enum LinkEvent {
     /// It is up again: messages were missed meanwhile.
@@ -267,7 +267,7 @@ impl Link {
     }
 
     /// Whether messages count that come over `connected`, and whether the namespace admits the session, if it must; and the
-    /// base, which may have been raised while the session was away. What is wrong with its message key, if something is.
+    /// base, which may have been raised while the session was away. The fault of its message key, if it has one.
     async fn admit(&self, connected: &Connected, give_up_at: Moment) -> Result<Option<String>> {
         let Some(inbox) = &self.inbox else { return Ok(None) };
         let reads = async {
@@ -287,7 +287,7 @@ impl Link {
         Ok(other_key)
     }
 
-    /// What is added to counters.
+    /// The number that is added to counters.
     pub(crate) fn token_base(&self) -> u64 {
         self.token_base.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! What a session reads of a namespace when it connects: the token base, the record of a move, the format, and the mark of the
+//! The parts of a namespace that a session reads when it connects: the token base, the record of a move, the format, and the mark of the
 //! message key.
 
 use std::fmt;
@@ -81,7 +81,7 @@ impl Namespace {
         Ok((base, self.note_key(noted, asks, give_up_at).await?))
     }
 
-    /// What is wrong with the message key of the session, if something is. It only reads.
+    /// The fault of the session's message key, if it has one. It only reads.
     ///
     /// # Errors
     ///
@@ -112,7 +112,7 @@ impl Namespace {
         Ok(self.other_key(noted))
     }
 
-    /// What is wrong with the message key of the session beside the one that is noted, which costs time and no lock.
+    /// The fault of the session's message key beside the one that is noted, which costs time and no lock.
     fn other_key(&self, noted: Option<String>) -> Option<String> {
         noted.filter(|noted| *noted != *self.mark.as_deref().unwrap_or_default()).map(|_| {
             let how = if self.mark.is_some() { "differs from that" } else { "is missing, unlike that" };
@@ -135,7 +135,7 @@ pub(crate) async fn token_base(asks: &dyn Asks, keys: &Keys, give_up_at: Moment)
     }
 }
 
-/// What stands in `key`.
+/// The value of `key`.
 pub(crate) fn as_token_base(value: &Value, key: &str) -> Result<u64> {
     let message = || format!("the key {key:?} is not a whole number");
     scripts::number(value).ok_or_else(|| Error::not_applied(ErrorKind::Protocol, message()))

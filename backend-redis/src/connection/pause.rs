@@ -20,7 +20,7 @@ use crate::config::PauseOption;
 use crate::keys::Keys;
 use crate::scripts::{self, ADMIT, Admission, Call, KnownReign, ReignTimes, millis};
 
-/// What a link with a pause asks over each of its connections.
+/// The questions of a link with a pause over each of its connections.
 #[derive(Clone, Debug)]
 pub(crate) enum Pause {
     Server(ServerPause),
@@ -28,7 +28,7 @@ pub(crate) enum Pause {
 }
 
 impl Pause {
-    /// What scripts are told over `connection`.
+    /// The arguments for scripts over `connection`.
     ///
     /// # Errors
     ///
@@ -58,7 +58,7 @@ impl ServerPause {
         Self { key: keys.origin(), terms: Terms(option) }
     }
 
-    /// What scripts are told over `connection`.
+    /// The arguments for scripts over `connection`.
     ///
     /// # Errors
     ///

@@ -40,7 +40,7 @@ use crate::error;
 use crate::keys::Keys;
 use crate::scripts::{Call, KnownReign, OWN, ReignTimes};
 
-/// What a session knows of the slots that it uses.
+/// The knowledge of a session about the slots that it uses.
 pub(crate) struct SlotPause {
     env: Env,
     keys: Keys,
@@ -107,7 +107,7 @@ impl SlotPause {
         self.served.lock().get(&slot).is_some_and(|served| &*served.reign == reign)
     }
 
-    /// What is asked about slots over `connection`. Its server's origin is asked at once, so that its pause begins.
+    /// The questions about slots over `connection`. Its server's origin is asked at once, so that its pause begins.
     pub(super) async fn ask(
         self: &Arc<Self>,
         connection: &Connection,
@@ -266,7 +266,7 @@ struct Proved {
 }
 
 impl SlotTimes {
-    /// What the server is known by, by its clock.
+    /// The identity of the server, by its clock.
     pub(super) fn paused_until(&self) -> Option<u64> {
         Some(self.pause.terms.paused_until(&self.server.as_ref()?.known))
     }

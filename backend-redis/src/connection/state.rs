@@ -1,4 +1,4 @@
-//! What the two parts of a connection share: whether it has ended.
+//! The state that the two parts of a connection share: whether it has ended.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

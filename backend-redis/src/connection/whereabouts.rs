@@ -31,7 +31,7 @@ pub(crate) trait Whereabouts: fmt::Debug + Send + Sync {
     /// The server may be another one by now.
     fn doubt(&self);
 
-    /// What `doctor` says of the way to the server, if there is anything to say.
+    /// The findings of `doctor` about the way to the server, if there is anything to say.
     async fn diagnose(&self, _give_up_at: Moment) -> Option<Finding> {
         None
     }

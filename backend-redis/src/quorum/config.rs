@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(set.agreed(Duration::from_secs(1)).pause.as_secs(), 7);
     }
 
-    /// What cannot work is refused before anything is sent, in words that name it.
+    /// A combination that cannot work is refused before anything is sent, in words that name it.
     #[test]
     fn impossible_option_is_refused_by_name() {
         for (url, words) in [

@@ -18,7 +18,7 @@ pub(crate) struct Call {
     packed: Vec<u8>,
 }
 
-/// What a connection tells each script, if its server pauses: times in microseconds of the server's clock.
+/// The arguments of a connection for each script, if its server pauses: times in microseconds of the server's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReignTimes {
     /// Until when nothing is granted that may have holders which the server has forgotten.
@@ -94,7 +94,7 @@ impl Call {
     }
 }
 
-/// What every call of the script with that `hash` begins with.
+/// The beginning of every call of the script with that `hash`.
 pub(super) fn head(hash: &str) -> Vec<u8> {
     let mut head = Vec::new();
     word(&mut head, &["EVALSHA"]);
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
     use crate::scripts::ADMIT;
 
-    /// What is packed is what the client crate packs.
+    /// The bytes are those that the client crate packs.
     #[test]
     fn call_is_packed_as_commands_are() {
         let mut call = ADMIT.call(&["a", "key of 11 b"]);

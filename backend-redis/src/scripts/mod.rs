@@ -44,7 +44,7 @@ pub(crate) const TELL: &str = include_str!("tell.lua");
 pub(crate) struct Script {
     text: String,
     pub(crate) hash: String,
-    /// What each call begins with.
+    /// The beginning of each call.
     head: Vec<u8>,
 }
 

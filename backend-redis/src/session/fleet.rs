@@ -198,7 +198,7 @@ impl Route<'_> {
         }
     }
 
-    /// What the request has come to; `None` if it was refused and is to be sent again, for which this has waited.
+    /// The result of the request; `None` if it was refused and is to be sent again, for which this has waited.
     pub(crate) async fn answered<T>(
         &mut self,
         way: &Hop,

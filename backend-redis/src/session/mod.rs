@@ -101,7 +101,7 @@ pub(crate) struct Session {
     pub(crate) program: &'static Script,
     /// Whether a server that may have forgotten holders grants nothing at first.
     pub(crate) pause: Option<PauseOption>,
-    /// What holds at a fail-over, if sentinels watch the server.
+    /// The promises at a fail-over, if sentinels watch the server.
     pub(crate) failover: Option<Failover>,
     pub(crate) whereabouts: Arc<dyn Whereabouts>,
     foreign: Channels,

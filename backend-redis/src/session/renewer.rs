@@ -47,7 +47,7 @@ impl Session {
         renewals
     }
 
-    /// What one request renews: entries of one slot.
+    /// The entries that one request renews: those of one slot.
     fn batches<'k>(&self, known: &'k mut [(usize, Arc<Kept>)]) -> Vec<&'k [(usize, Arc<Kept>)]> {
         let slot_of = |entry: &Kept| self.is_slotted.then(|| HashSlot::of(self.keys.lock(&entry.name)));
         if self.is_slotted {

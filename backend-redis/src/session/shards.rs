@@ -228,7 +228,7 @@ impl Shards {
         (Arc::clone(&links.link), links.confirming.clone())
     }
 
-    /// What the links to primaries ask first.
+    /// The first questions of the links to primaries.
     pub(super) fn asked(&self) -> Option<Pause> {
         self.pause.clone().map(Pause::Slots)
     }

@@ -149,7 +149,7 @@ mod tests {
         }
     }
 
-    /// What is said agrees with the promise, and with how many hosts are named.
+    /// The finding agrees with the promise, and with how many hosts are named.
     #[test]
     fn findings_agree_with_the_promise() {
         use Severity::{Ok, Warning};

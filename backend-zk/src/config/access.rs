@@ -115,7 +115,7 @@ mod tests {
         );
     }
 
-    /// What is no right is refused and named, also between others.
+    /// Text that is no right is refused and named, also between others.
     #[test]
     fn unknown_right_is_refused() {
         for (acl, named) in [

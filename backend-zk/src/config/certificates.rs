@@ -149,7 +149,7 @@ mod tests {
         assert!(refused.to_string().contains("cannot read SSL_CERT_FILE=\"/nowhere/ca.pem\""), "{refused}");
     }
 
-    /// What does not fit together is refused before anything is connected to.
+    /// Options that do not fit together are refused before anything is connected to.
     #[test]
     fn certificates_are_held_against_each_other() {
         let (ours, theirs) =

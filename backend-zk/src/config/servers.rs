@@ -48,7 +48,7 @@ impl Servers {
         Ok(Either::Right(Box::new(tls.shake_hands(host, stream).await?)))
     }
 
-    /// What to check when no server answers.
+    /// The points to check when no server answers.
     pub(crate) fn advice(&self) -> String {
         let spoken = if self.tls.is_some() { "TLS" } else { "plain text" };
         format!("check that the servers speak {spoken} on these ports and have a quorum")

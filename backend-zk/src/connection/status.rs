@@ -191,7 +191,7 @@ mod tests {
         assert!(!are_final(&[]));
     }
 
-    /// What all say is said once; what some say, with who they are.
+    /// A finding of all servers is reported once; one of some, with their names.
     #[test]
     fn reasons_are_grouped() {
         let failed = |place: &str, why: &str| {

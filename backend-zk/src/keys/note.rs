@@ -90,7 +90,7 @@ mod tests {
         crate::keys::Node::new(OWNER, Mode::EXCLUSIVE, 7).name()
     }
 
-    /// What we write is read as it was written.
+    /// Our notes are read as they were written.
     #[test]
     fn notes_come_back() {
         for (label, metadata) in [("host/7", None), ("", Some("")), ("a", Some("two\nlines\n"))] {
@@ -132,7 +132,7 @@ mod tests {
         }
     }
 
-    /// What others write is shown as far as it can be.
+    /// Foreign notes are shown as far as they can be.
     #[test]
     fn notes_of_others_are_labels() {
         for (data, label) in [

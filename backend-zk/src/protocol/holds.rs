@@ -181,7 +181,7 @@ mod tests {
         assert!(holds.deleted(owner(8), at(20)).is_none());
     }
 
-    /// Who stands for long is watched, again when the watch is lost, and not when it ends (zk.holds-3).
+    /// An entry that stands for long is watched, again when the watch is lost, and not when it ends (zk.holds-3).
     #[test]
     fn existing_node_is_watched_once() {
         let mut holds = holds();

@@ -1,4 +1,4 @@
-//! What `top` shows, and how keys change that; nothing here reads a store or a keyboard.
+//! The view of `top`, and how keys change it; nothing here reads a store or a keyboard.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, SystemTime};

@@ -100,7 +100,7 @@ mod tests {
         }
     }
 
-    /// Every other text is refused with the rule that it breaks. What may be a password is not shown.
+    /// Every other text is refused with the rule that it breaks. Text that may be a password is not shown.
     #[test]
     fn invalid_server_is_refused_by_name() {
         for (text, shown, rule) in [

@@ -1,4 +1,4 @@
-//! What a backend gets from the core instead of reaching for it: clock and timers, tasks, random
+//! The surroundings that a backend gets from the core: clock and timers, tasks, random
 //! bits, time bounds and the drift margin.
 //!
 //! Nothing else in the workspace reads a clock, spawns a task or draws a random number, so a
@@ -222,7 +222,7 @@ impl Env {
         self.until(Some(span), || self.is_gone(), |cx| future.as_mut().poll(cx)).await
     }
 
-    /// What `poll` comes to, unless `span` ends before that, or `is_over`, which is checked when all waiters are called.
+    /// The result of `poll`, unless `span` ends before that, or `is_over`, which is checked when all waiters are called.
     pub(crate) async fn until<T: Send>(
         &self,
         span: Option<Duration>,
@@ -434,7 +434,7 @@ mod tests {
         assert!((&mut timer).now_or_never().is_none());
     }
 
-    /// What tells of the runtime's end does not outlive the environment, of which there may be many.
+    /// The sign of the runtime's end does not outlive the environment, of which there may be many.
     #[tokio::test]
     async fn nothing_of_an_environment_stays_behind() {
         let tasks = || Handle::current().metrics().num_alive_tasks();

@@ -1,4 +1,4 @@
-//! What a store grants: a name to an owner, for as long as a lease lasts.
+//! The grant of a store: a name for an owner, for as long as a lease lasts.
 
 use std::time::Duration;
 

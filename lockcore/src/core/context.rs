@@ -1,4 +1,4 @@
-//! What every part of the core works with: the environment, the store, and whether the manager is open.
+//! The surroundings of every part of the core: the environment, the store, and whether the manager is open.
 //!
 //! Everything that holds, waits or releases keeps it alive. When the last of these is gone, the manager closes and
 //! the session ends.

@@ -1,4 +1,4 @@
-//! What a manager does with its parts: start, events of the watchdog, shutdown, the end of the runtime.
+//! The work of a manager with its parts: start, events of the watchdog, shutdown, the end of the runtime.
 //!
 //! | part | what it is |
 //! |---|---|

@@ -28,7 +28,7 @@ pub struct Status {
     pub members: Vec<MemberStatus>,
     /// The next step, in words.
     pub next: String,
-    /// What blocks it, in words; empty if it can be done now.
+    /// Its blockers, in words; empty if it can be done now.
     pub blockers: Vec<String>,
 }
 
@@ -94,7 +94,7 @@ pub struct MemberStatus {
     pub trouble: Option<String>,
 }
 
-/// What a step waits for.
+/// The condition that a step waits for.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Progress {

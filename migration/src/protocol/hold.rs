@@ -88,7 +88,7 @@ impl PairHold {
         self.over && self.parts.are_gone()
     }
 
-    /// What to do next; `None` is to wait.
+    /// The next step; `None` is to wait.
     pub(crate) fn step(&mut self) -> Option<Act> {
         if self.over {
             return self.parts.leave_all();

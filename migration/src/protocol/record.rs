@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(MoveRecord::decode(written.as_bytes()).unwrap(), ended);
     }
 
-    /// What is not understood is refused, and says what it is (record-1).
+    /// An unknown record is refused and named (record-1).
     #[test]
     fn unknown_record_is_refused() {
         let written = String::from_utf8(record().encode()).unwrap();
@@ -271,7 +271,7 @@ mod tests {
             let _ = MoveRecord::decode(&bytes);
         }
 
-        /// What was written is read.
+        /// A written record is read.
         #[test]
         fn a_record_is_read_as_it_was_written(
             id: u64, epoch: u64, offset: u64, low: u64, high: u64, phase in 0..5_usize, old: String, new: String,

@@ -35,7 +35,7 @@ pub(crate) enum RecordLocation {
     Barred,
 }
 
-/// What a process that opens both stores does about their records.
+/// The steps about the records of both stores by a process that opens them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Opening {
     /// It follows them.
@@ -401,7 +401,7 @@ mod tests {
         }
     }
 
-    /// What is done about the records of one move, or of none.
+    /// The steps about the records of one move, or of none.
     #[test]
     fn a_process_follows_or_begins() {
         use End::{Left, Moved};
@@ -434,7 +434,7 @@ mod tests {
         }
     }
 
-    /// What is lost is written again where the other one decides, and known as newer than what was there (records-3).
+    /// A lost record is written again where the other one decides, and known as newer than what was there (records-3).
     #[test]
     fn the_record_that_decides_is_copied() {
         use Phase::{Both, Drain, New, Old, Shadow};

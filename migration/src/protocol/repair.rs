@@ -53,7 +53,7 @@ pub(crate) struct Repair {
     since: u64,
     /// Another id: a store that was taken for dead may come back, and its record is one of another move then.
     fresh: u64,
-    /// What was held is over.
+    /// All holds are over.
     pub(crate) outlasted: bool,
     state: RepairState,
 }

@@ -122,7 +122,7 @@ mod tests {
         }
     }
 
-    /// What the window does not have is not given: below it, above it, beyond every number.
+    /// Numbers outside the window are not given: below it, above it, beyond every number.
     #[test]
     fn a_number_outside_is_refused() {
         let window = Window { offset: 100, low: 110, high: 200 };

@@ -17,7 +17,7 @@ use leasehold_core::backend::stage::{Phase, Side};
 use super::record::Seen;
 use super::{Class, Pair};
 
-/// What a process acts on.
+/// The records on which a process acts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct View {
     pub(crate) phase: Phase,
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!((knowledge.view(), knowledge.acknowledged(Side::Old)), (None, None));
     }
 
-    /// What went back is not believed, not even after the entry has lapsed (view-2).
+    /// A record that went back is not believed, not even after the entry has lapsed (view-2).
     #[test]
     fn an_older_version_is_not_believed() {
         let mut knowledge = knowing(Some(Phase::Old), None);

@@ -403,7 +403,7 @@ impl Book {
         }
     }
 
-    /// What of `name` is being released at `side`.
+    /// The releases of `name` in progress at `side`.
     pub(super) fn pending_cleanup(&self, name: &LockName, side: Side) -> Option<Arc<PendingCleanup>> {
         self.slots.get(name)?.cleanups[side].clone()
     }

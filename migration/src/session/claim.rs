@@ -70,7 +70,7 @@ pub(super) enum Stage {
     },
 }
 
-/// What a hold asks of one store.
+/// The request of a hold to one store.
 pub(super) struct Upgrade {
     pub(super) claim: LeaseId,
     pub(super) side: Side,

@@ -1,4 +1,4 @@
-//! What a store is to forget: a part of a hold that is not wanted any more, or a request for one.
+//! A part that a store is to forget: one of a hold that is not wanted any more, or a request for one.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use leasehold_core::{Effect, Env, Error, ErrorKind, LockName, LostReason, Result
 
 use super::watched::Watched;
 
-/// What a store is to forget.
+/// The part that a store is to forget.
 pub(super) struct PendingCleanup {
     /// Whose it was.
     pub(super) claim: LeaseId,
@@ -18,7 +18,7 @@ pub(super) struct PendingCleanup {
     /// Whether it was a part that a hold needed: its release is over with this.
     pub(super) needed: bool,
     pub(super) name: LockName,
-    /// What was granted; without one it is a request that is about to be dropped.
+    /// The grant; without one it is a request that is about to be dropped.
     pub(super) grant: Option<Grant>,
     since: Moment,
     pub(super) progress: Watched<Progress>,
@@ -58,7 +58,7 @@ impl PendingCleanup {
         self.progress.until(|progress| progress.over.is_some().then_some(())).await;
     }
 
-    /// What it came to, or why the next request fails; the one after that may be carried out.
+    /// Its result, or the reason why the next request fails; the one after that may be carried out.
     pub(super) async fn answer(&self) -> Result<()> {
         let failures = self.progress.read(|progress| progress.failures);
         let answer = |progress: &Progress| match (&progress.over, &progress.last) {

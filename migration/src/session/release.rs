@@ -14,7 +14,7 @@ use super::book::Todo;
 use super::pending_cleanup::PendingCleanup;
 use crate::protocol::Pair;
 
-/// What a release finds pending at one store.
+/// The requests that a release finds pending at one store.
 struct ReleaseStep {
     cleanup: Arc<PendingCleanup>,
     /// Whether the release waits for it.

@@ -47,7 +47,7 @@ impl Book {
         }
     }
 
-    /// What that means for a lease that the core knows.
+    /// The effect on a lease that the core knows.
     fn answer(
         &mut self,
         lease: LeaseId,
@@ -117,7 +117,7 @@ impl Session {
         })
     }
 
-    /// One that does not answer leaves time for what the other has answered.
+    /// A store that does not answer leaves time for what the other has answered.
     async fn renew_at(&self, side: Side, leases: Vec<LeaseId>) -> BTreeMap<LeaseId, Renewal> {
         if leases.is_empty() {
             return BTreeMap::new();

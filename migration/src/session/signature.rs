@@ -1,4 +1,4 @@
-//! What the process has said of itself in one store, and has read there.
+//! The statements of the process about itself in one store, and its reading there.
 
 use leasehold_core::backend::Lease;
 use leasehold_core::clock::Moment;
@@ -10,7 +10,7 @@ use crate::protocol::member::MemberEntry;
 pub(super) struct Signature {
     pub(super) lease: Option<Lease>,
     pub(super) signed_at: Option<Moment>,
-    /// How often there was none and then one. What was read before is of no use (view-1).
+    /// How often there was none and then one. An earlier reading is of no use (view-1).
     pub(super) times: u64,
     /// How much there has been to say, and has been said.
     pub(super) news: u64,

@@ -32,7 +32,7 @@ use crate::config::{Address, Login, MapAddress};
 use crate::error;
 use crate::scripts::{number, parts, text};
 
-/// What is known of a primary before a sentinel is asked.
+/// The state of a primary before a sentinel is asked.
 #[derive(Debug)]
 pub(crate) struct Watched {
     /// Of the primary, as the sentinels know it.
@@ -116,7 +116,7 @@ impl Sentinels {
         self.roster.lock().all()
     }
 
-    /// What one sentinel says of the primary. The other sentinels that it knows are asked, too, from the next survey on.
+    /// The answer of one sentinel about the primary. The other sentinels that it knows are asked, too, from the next survey on.
     async fn ask(&self, sentinel: &Address, give_up_at: Moment) -> Report<Address> {
         let silent = || {
             Error::not_applied(ErrorKind::Unavailable, "cannot ask the sentinel")

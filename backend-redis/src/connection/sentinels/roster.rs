@@ -4,7 +4,7 @@
 //! - **redis.roster-1** Each sentinel of the configuration is asked, whatever the others say.
 //! - **redis.roster-2** Another sentinel is asked while the latest list of a sentinel that is asked has it. So one that was
 //!   removed is forgotten, and two that were removed do not keep each other.
-//! - **redis.roster-3** A learned sentinel is not asked if the configuration names it otherwise. One that has moved is asked at
+//! - **redis.roster-3** A learned sentinel is not asked if the configuration names it otherwise. A sentinel that has moved is asked at
 //!   each address that a list has: the list of a sentinel that is away is old. A survey counts it once.
 //! - **redis.roster-4** The answer of an epoch below the largest one changes nothing, as that of a sentinel that was cut off.
 //!

@@ -1,4 +1,4 @@
-//! What several sentinels say of one primary, and which of that is believed. No I/O.
+//! The answers of several sentinels about one primary, and the one that is believed. No I/O.
 //!
 //! A fail-over raises the epoch of the configuration, so of two answers the one with the larger epoch is later. A sentinel that
 //! was cut off answers as it did before.
@@ -210,7 +210,7 @@ mod tests {
         }
     }
 
-    /// What a survey has found holds for those after it, also if nothing was believed.
+    /// The result of a survey holds for those after it, also if nothing was believed.
     #[test]
     fn epoch_that_one_sentinel_names_is_remembered() {
         let first = survey(3, Some(1), "a3 b1 b1");

@@ -1,6 +1,6 @@
 //! Takes whole answers from the bytes of a connection.
 //!
-//! The meter finds where a reply ends, and refuses one that is too long. What scripts answer is read here; everything
+//! The meter finds where a reply ends, and refuses one that is too long. Answers of scripts are read here; everything
 //! else, errors of the server among it, by the client crate.
 
 use redis::{RedisError, Value};
@@ -135,7 +135,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is read here is what the client crate reads, in whatever pieces it comes; a push takes no answer's place.
+        /// An answer is read as the client crate reads it, in whatever pieces it comes; a push takes no answer's place.
         #[test]
         fn answers_are_those_of_the_client_crate(
             replies in prop::collection::vec(any_reply(), 1..5),

@@ -1,7 +1,7 @@
 //! The requests of one connection: they share a socket, on which answers come in the order of requests.
 //!
 //! A request that is alone in flight is written and read by its caller, without another task. From the second one on, the
-//! task of the wire does that until nothing is in flight. What is packed meanwhile leaves together.
+//! task of the wire does that until nothing is in flight. Requests that are packed meanwhile leave together.
 //!
 //! | file | has |
 //! |---|---|

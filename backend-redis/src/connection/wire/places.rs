@@ -112,7 +112,7 @@ pub(super) struct PackedRequest {
     pub(super) writes: bool,
 }
 
-/// What a caller that polls its request does next.
+/// The next step of a caller that polls its request.
 #[derive(Debug)]
 pub(super) enum Polled<A> {
     Ready(Outcome<A>),
@@ -122,7 +122,7 @@ pub(super) enum Polled<A> {
     Waits,
 }
 
-/// What follows from what the task has read.
+/// The consequences of a reply that the task has read.
 #[derive(Debug)]
 pub(super) enum Moved<W> {
     /// The task waits for its next look.

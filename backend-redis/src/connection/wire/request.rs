@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //! - **redis.wire-6** A script's text goes over a connection once for all calls that the server has refused because it lacks
-//!   the script. One that was refused and was packed before the text is packed again behind it, by its hash; one that is
+//!   the script. A request that was refused and was packed before the text is packed again behind it, by its hash; one that is
 //!   refused twice brings the text itself. So each is sent three times at most.
 //!
 //! Checked by `tests` of the wire.

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::answers::Answers;
 use crate::connection::client::Stream;
 
-/// What the lock of the socket guards.
+/// The state that the lock of the socket guards.
 pub(super) struct Io {
     /// `None` once the wire has ended, and after a call that failed or panicked: the rest of what came may belong to another
     /// place then.

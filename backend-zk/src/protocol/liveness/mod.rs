@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use leasehold_core::clock::Moment;
 
-/// What a session's answered writes prove.
+/// The life of a session that its answered writes prove.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Liveness {
     /// The timeout that the server granted.

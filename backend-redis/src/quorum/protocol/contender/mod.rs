@@ -361,8 +361,8 @@ impl Contender {
         }
     }
 
-    /// The number of a server's vote, if it counts: it is renewed by this (redis.quorum-3). One that has still to confirm
-    /// the token does not.
+    /// The number of a server's vote, if it counts: it is renewed by this (redis.quorum-3). A server that has still to
+    /// confirm the token does not.
     pub(crate) fn number_at(&self, server: usize) -> Option<u64> {
         let n = self.members[server].vote.as_ref()?.n;
         self.token().is_none_or(|token| token <= n).then_some(n)

@@ -48,7 +48,7 @@ struct LeaseEntry {
     tombstone: Option<Moment>,
 }
 
-/// What a change of a lease means for its ownerships.
+/// The effect of a change of a lease on its ownerships.
 pub(crate) struct LeaseChange {
     pub(crate) change: Change,
     pub(crate) ownerships: Vec<Arc<Ownership>>,
@@ -112,7 +112,7 @@ impl LeaseTable {
         }
     }
 
-    /// Adds an announced lease. One that never ends by itself has nothing to renew, and would stay.
+    /// Adds an announced lease. A lease that never ends by itself has nothing to renew, and would stay.
     pub(crate) fn opened(&mut self, lease: Lease, now: Moment) {
         if lease.deadline == Deadline::Never {
             return;
