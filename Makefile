@@ -1,5 +1,5 @@
 # `check` before a push, `test` proves it, `soak` goes on for hours; none of them writes. `fix` writes.
-.PHONY: compare compare-full test check soak mutants packages advisories fix bench building tools
+.PHONY: compare compare-full test check soak mutants packages advisories docs fix bench building tools
 
 CARGO ?= cargo
 PROFILE ?= dev
@@ -38,7 +38,7 @@ soak: tools
 	done
 	$(CARGO) +$(OLDEST) check --workspace --all-targets --all-features --locked
 	$(MAKE) mutants PROFILE=soak
-	$(MAKE) packages advisories
+	$(MAKE) docs packages advisories
 
 # Every mutant that is planted somewhere, and what catches it. They die in the ordinary tests, too; here the list of them
 # must be that of `tests/mutants.txt`. A change that takes out a line says which other line replaces it.
@@ -54,6 +54,10 @@ packages: tools
 # Known faults of the crates we use, as of today: asks the advisory database, so what held yesterday may not now.
 advisories:
 	$(CARGO) deny check advisories
+
+# The book in target/book, with mdBook below target/tools, which it installs: two minutes of processor time, once.
+docs:
+	@CARGO="$(CARGO)" docs/build
 
 fix:
 	$(CARGO) fmt --all

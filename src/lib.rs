@@ -12,33 +12,11 @@ pub use leasehold_core::{
 #[cfg(feature = "metrics")]
 pub use leasehold_core::describe_metrics;
 
-/// The programs of the page, which must run.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/src/kinds.md")]
-mod kinds {}
-
-/// The same.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/src/election.md")]
-mod election {}
-
-/// The same.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/src/hourly.md")]
-mod hourly {}
-
-/// The same.
-#[cfg(all(doctest, feature = "blocking"))]
-#[doc = include_str!("../docs/src/blocking.md")]
-mod blocking_page {}
-
 #[cfg(feature = "blocking")]
 pub mod blocking;
 
-/// The same.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/src/testing.md")]
-mod testing_page {}
+#[cfg(all(doctest, feature = "blocking"))]
+mod book;
 
 pub mod testing;
 

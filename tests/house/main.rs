@@ -2,6 +2,7 @@
 
 mod api;
 mod architecture;
+mod book;
 mod files;
 mod manifests;
 mod tiers;

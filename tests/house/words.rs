@@ -71,7 +71,7 @@ fn refused_word(text: &str) -> Option<&'static str> {
 }
 
 /// The sources of the published packages, without what is compiled for tests only.
-fn published_sources() -> Vec<(PathBuf, String)> {
+pub(crate) fn published_sources() -> Vec<(PathBuf, String)> {
     let metadata = metadata();
     let mut found = Vec::new();
     for package in metadata.workspace_packages().into_iter().filter(|package| is_published(package)) {

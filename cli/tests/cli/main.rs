@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::future_not_send, reason = "test binary")]
 
+#[cfg(all(feature = "file", feature = "redis"))]
+mod book;
 #[cfg(feature = "file")]
 mod compare;
 #[cfg(feature = "etcd")]
@@ -47,6 +49,8 @@ fn main() -> ExitCode {
     // They mostly wait.
     arguments.test_threads.get_or_insert(6);
     let trials = [
+        #[cfg(all(feature = "file", feature = "redis"))]
+        book::trials(),
         #[cfg(feature = "file")]
         compare::trials(),
         #[cfg(feature = "etcd")]
