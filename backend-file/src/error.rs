@@ -38,7 +38,7 @@ pub(crate) fn of_bytes(unreadable: Unreadable, path: &Path) -> Error {
 }
 
 const DAMAGED: &str =
-    "the lock file is damaged, so the lock's counter is lost: read docs/src/file.md before you remove it";
+    "the lock file is damaged and its counter lost: read docs/src/file-operations.md before you remove it";
 
 /// A file or directory that must not be there.
 pub(crate) fn refused(message: impl Into<String>, path: &Path) -> Error {

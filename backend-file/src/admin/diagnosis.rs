@@ -112,7 +112,7 @@ fn of_floor(floor: Option<Floor>) -> Finding {
         return Finding::new(
             Severity::Broken,
             "floor",
-            "the floor was removed, so the counters of deleted lock files are lost; see docs/src/file.md",
+            "the floor was removed, so the counters of deleted lock files are lost; see docs/src/file-operations.md",
         );
     };
     let detail = format!("new lock files count from {counter}; the token base is {token_base}");

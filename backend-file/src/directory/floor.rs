@@ -185,7 +185,7 @@ impl Directory {
             // RACE: the floor was created before the lock file.
             if self.newest(&key)?.is_some() && self.parts.own.inode_of(FLOOR)?.is_none() {
                 let message = "the directory has lock files but no floor: the floor was removed, so the \
-                     counters of deleted lock files are lost; see docs/src/file.md";
+                     counters of deleted lock files are lost; see docs/src/file-operations.md";
                 return Err(error::refused(message, &self.parts.own.at(FLOOR)));
             }
         }

@@ -11,7 +11,7 @@
 //! | `scripts` | the program of each server, and its answers |
 //! | `admin` | inspection, revocation, diagnosis |
 //!
-//! `docs/src/redis-quorum.md` describes the algorithm.
+//! `docs/src/redis-quorum-protocol.md` describes the algorithm.
 
 mod admin;
 mod agreed;

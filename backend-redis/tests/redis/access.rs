@@ -32,7 +32,7 @@ trials_on_both![
 ];
 
 /// The page with the rights for administrators.
-const PAGE: &str = include_str!("../../../docs/src/redis.md");
+const PAGE: &str = include_str!("../../../docs/src/redis-operations.md");
 
 /// The rights in the page's example, after its user and password.
 pub(crate) fn documented_rights() -> Vec<&'static str> {

@@ -118,7 +118,7 @@ async fn is_not_read(kind: Kind) {
 
 /// The rights that the page adds for the format.
 fn named(kind: Kind) -> Vec<&'static str> {
-    const PAGE: &str = include_str!("../../../docs/src/redis.md");
+    const PAGE: &str = include_str!("../../../docs/src/redis-operations.md");
     let option = match kind {
         Kind::String => "`format=string`",
         Kind::Redisson => "`format=redisson`",
