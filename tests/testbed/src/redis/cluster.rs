@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, io, net::SocketAddr, time::Duration};
 use tokio::time::{sleep, timeout};
 
 use super::{Reply, Server, Settings};
-use crate::Port;
+use crate::{Mode, Port, Proxy};
 
 /// A cluster, of which each server can be killed, stopped and asked.
 #[derive(Debug)]
@@ -20,6 +20,8 @@ struct Node {
     id: String,
     /// Where the others reach it.
     bus: Port,
+    /// And by which way, if that can be cut.
+    way: Option<Proxy>,
 }
 
 /// How far a slot is moved.
@@ -53,9 +55,32 @@ impl Cluster {
         replicas: usize,
         node_timeout: Duration,
     ) -> io::Result<Self> {
-        let mut nodes = Vec::new();
-        for epoch in 1..=masters * (1 + replicas) {
-            nodes.push(Node::start(settings, epoch, node_timeout).await?);
+        let ways = (0..masters * (1 + replicas)).map(|_| None).collect();
+        Self::by(ways, settings, masters, node_timeout).await
+    }
+
+    /// As [`of`](Self::of), of servers that [`cut_off`](Self::cut_off) can part.
+    pub async fn divisible(
+        settings: &Settings,
+        masters: usize,
+        replicas: usize,
+        node_timeout: Duration,
+    ) -> io::Result<Self> {
+        // A way leads to the server once its port is known.
+        let way = |_| Proxy::start_framed(([127, 0, 0, 1], 1).into(), frame).map(Some);
+        let ways = (0..masters * (1 + replicas)).map(way).collect::<io::Result<_>>()?;
+        Self::by(ways, settings, masters, node_timeout).await
+    }
+
+    async fn by(
+        ways: Vec<Option<Proxy>>,
+        settings: &Settings,
+        masters: usize,
+        node_timeout: Duration,
+    ) -> io::Result<Self> {
+        let (mut nodes, replicas) = (Vec::new(), ways.len() / masters - 1);
+        for (index, way) in ways.into_iter().enumerate() {
+            nodes.push(Node::start(settings, index + 1, node_timeout, way).await?);
         }
         let cluster = Self { nodes };
         for (index, node) in cluster.nodes[..masters].iter().enumerate() {
@@ -66,8 +91,8 @@ impl Cluster {
         // Each meets all: what one would learn from others takes seconds.
         for (index, node) in cluster.nodes.iter().enumerate() {
             for other in &cluster.nodes[..index] {
-                let [port, bus] =
-                    [other.server.addr().port(), other.bus.number()].map(|port| port.to_string());
+                let bus = other.way.as_ref().map_or_else(|| other.bus.number(), |way| way.addr().port());
+                let [port, bus] = [other.server.addr().port(), bus].map(|port| port.to_string());
                 node.ok(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]).await?;
             }
         }
@@ -185,6 +210,28 @@ impl Cluster {
         Ok(())
     }
 
+    /// Cuts a server of a [`divisible`](Self::divisible) cluster off from all others; clients reach both sides.
+    pub async fn cut_off(&self, node: usize) -> io::Result<()> {
+        let cut = &self.nodes[node];
+        let id = cut.id.clone().into_bytes();
+        let by_it = Mode::drop_frames(move |message| message.get(SENDER) == Some(&id[..]));
+        for (index, other) in self.nodes.iter().enumerate() {
+            let mode = if index == node { Mode::drop_frames(|_| true) } else { by_it.clone() };
+            other.way.as_ref().ok_or(io::ErrorKind::Unsupported)?.set_both(mode).await;
+        }
+        // Its replicas reach it as clients do.
+        cut.ok(&["ACL", "SETUSER", "default", "-psync", "-sync"]).await?;
+        cut.server.command(&["CLIENT", "KILL", "TYPE", "replica"]).await.map(drop)
+    }
+
+    /// Ends that.
+    pub async fn join(&self, node: usize) -> io::Result<()> {
+        for way in self.nodes.iter().filter_map(|node| node.way.as_ref()) {
+            way.set_both(Mode::Pass).await;
+        }
+        self.nodes[node].ok(&["ACL", "SETUSER", "default", "+psync", "+sync"]).await
+    }
+
     /// Waits until all that run say so.
     async fn know(&self, field: &str, value: &str) -> io::Result<()> {
         for node in &self.nodes {
@@ -196,14 +243,23 @@ impl Cluster {
 }
 
 impl Node {
-    async fn start(settings: &Settings, epoch: usize, node_timeout: Duration) -> io::Result<Self> {
+    async fn start(
+        settings: &Settings,
+        epoch: usize,
+        node_timeout: Duration,
+        way: Option<Proxy>,
+    ) -> io::Result<Self> {
         let bus = Port::reserve()?;
-        let settings = settings.clone().set("cluster-enabled", &["yes"]);
+        let mut settings = settings.clone().set("cluster-enabled", &["yes"]);
+        if let Some(way) = &way {
+            way.lead_to(bus.addr()).await;
+            settings = settings.set("cluster-announce-bus-port", &[&way.addr().port().to_string()]);
+        }
         let settings = settings.set("cluster-port", &[&bus.number().to_string()]);
         let settings = settings.set("cluster-node-timeout", &[&node_timeout.as_millis().to_string()]);
         let server = settings.start().await?;
         let id = server.command(&["CLUSTER", "MYID"]).await?.text().unwrap_or_default();
-        let node = Self { server, id, bus };
+        let node = Self { server, id, bus, way };
         node.ok(&["CLUSTER", "SET-CONFIG-EPOCH", &epoch.to_string()]).await?;
         Ok(node)
     }
@@ -240,6 +296,15 @@ impl Node {
         Ok(ranges.into_iter().filter_map(owner).collect())
     }
 }
+
+/// The length of the message of the bus that these bytes begin with, if it is complete.
+fn frame(bytes: &[u8]) -> Option<usize> {
+    let length = u32::from_be_bytes(bytes.get(4..8)?.try_into().ok()?).try_into().ok()?;
+    (length <= bytes.len()).then_some(length)
+}
+
+/// Where such a message names its sender.
+const SENDER: std::ops::Range<usize> = 40..80;
 
 /// Waits until it is so.
 async fn soon<F: Future<Output = io::Result<bool>> + Send>(
