@@ -226,6 +226,7 @@ fn of_server(code: &str, detail: &str) -> (ErrorKind, Effect, &'static str) {
         // These are sent behind the request that they wait for, which may have been carried out.
         "ERR" if detail.contains(WAIT_ON_A_REPLICA) => (Unavailable, Unknown, A_REPLICA),
         "ERR" if detail.contains("unknown command 'WAITAOF'") => (Unsupported, Unknown, NO_WAITAOF),
+        "ERR" if detail.contains("unknown command 'SSUBSCRIBE'") => (Denied, NotApplied, NO_SLOT_CHANNELS),
         "ERR" if detail.contains("appendonly is disabled") => (Unsupported, Unknown, NO_AOF),
         "ERR" if detail.contains("DB index") || detail.contains("refused to switch database") => {
             (InvalidOption, NotApplied, "the server has no database with this number")
@@ -262,6 +263,7 @@ const NO_RIGHT_IN_A_SCRIPT: [&str; 3] =
 /// Of `WAIT` and `WAITAOF`.
 const WAIT_ON_A_REPLICA: &str = "cannot be used with replica instances";
 const NO_WAITAOF: &str = "the server has no WAITAOF: `wait_aof` needs Redis 7.2 or later, or Valkey";
+const NO_SLOT_CHANNELS: &str = "the server has no SSUBSCRIBE";
 const NO_AOF: &str = "the server writes no append-only file: `wait_aof` needs appendonly yes";
 const TOO_OLD: &str = "the server does not speak RESP3: Redis 7.0 or later is needed";
 
@@ -307,6 +309,7 @@ mod tests {
             ("ERR WAIT cannot be used with replica instances.", Unavailable, Unknown),
             ("ERR WAITAOF cannot be used with replica instances.", Unavailable, Unknown),
             ("ERR unknown command 'WAITAOF', with args beginning with: '1' '0'", Unsupported, Unknown),
+            ("ERR unknown command 'SSUBSCRIBE', with args beginning with: 'a'", Denied, NotApplied),
             (
                 "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.",
                 Unsupported,

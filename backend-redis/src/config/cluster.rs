@@ -14,7 +14,7 @@ use crate::session::Reach;
 
 /// The configuration of locks in a Redis Cluster,
 /// `redis+cluster://[USER:PASSWORD@]HOST[:PORT],HOST,…[?prefix=P&max_ttl=D&failover_lag=D&pause_after_failover=D&wait_replicas=N
-/// &inbox=sharded&pin=TAG]`.
+/// &inbox=broadcast&pin=TAG]`.
 ///
 /// `rediss+cluster://` is the same over TLS, with the options of `rediss://`. `Debug` shows no secret.
 ///
@@ -53,7 +53,7 @@ impl RedisClusterConfig {
             server: RedisConfig::new("", 0),
             nodes: servers.into_iter().map(Into::into).collect(),
             pausing: Pausing::new(Self::DEFAULT_MAX_TTL, Self::DEFAULT_FAILOVER_LAG),
-            is_sharded: false,
+            is_sharded: true,
             pin: None,
         }
     }
@@ -90,7 +90,9 @@ impl RedisClusterConfig {
     }
 
     /// Whether messages go by a channel of each slot, from its server to the waiter's connection, and not to every server of the
-    /// cluster. Default no. Managers of one prefix may differ.
+    /// cluster. Default yes. Managers of one prefix may differ.
+    ///
+    /// Where a server or the user's rights do not allow such channels, the manager warns, and messages go to every server.
     pub fn sharded_inbox(mut self, is_sharded: bool) -> Self {
         self.is_sharded = is_sharded;
         self

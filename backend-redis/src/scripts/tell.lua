@@ -1,6 +1,6 @@
 -- Sends a message to an inbox, signed if there is a message key; returns what PUBLISH replied. Without the right to publish
 -- no message arrives, and the next renewal finds what it would have said. An inbox "{TAG}ID" is a channel of the slot of TAG,
--- which the lock lies in, too.
+-- which the lock lies in, too. Without the right to publish there, the message goes to the inbox ID.
 local function tell(channels, inbox, news, owner, value, lock)
   local prefix, key = string.match(channels, '^([^\n]*)\n?(.*)$')
   if key ~= '' then
@@ -10,7 +10,11 @@ local function tell(channels, inbox, news, owner, value, lock)
   local message = table.concat({ news, owner, value, lock }, ' ')
   local tag, id = string.match(inbox, '^({%w+})(.+)$')
   if tag then
-    return redis.pcall('SPUBLISH', string.gsub(prefix, 'inbox:$', '') .. tag .. ':inbox:' .. id, message)
+    local told = redis.pcall('SPUBLISH', string.gsub(prefix, 'inbox:$', '') .. tag .. ':inbox:' .. id, message)
+    if type(told) == 'number' then
+      return told
+    end
+    inbox = id
   end
   return redis.pcall('PUBLISH', prefix .. inbox, message)
 end

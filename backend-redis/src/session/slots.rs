@@ -1,5 +1,5 @@
-//! The channels of slots: with `inbox=sharded` the server that has a slot sends each message to the waiter's own connection, and
-//! to its replicas, not to every server of the cluster.
+//! The channels of slots: unless `inbox=broadcast` is set, the server that has a slot sends each message to the waiter's own
+//! connection, and to its replicas, not to every server of the cluster.
 //!
 //! A session subscribes to the channel of a slot, at the server that has it, once a contender waits there. After that its
 //! entries in the slot name the channel, first those that wait already, by a refresh; until then they name the inbox of the
@@ -32,7 +32,7 @@ pub(super) struct SlotInboxes {
     channels: Mutex<SlotChannels>,
     /// A channel is wanted, a subscription has begun or ended, or the servers have changed.
     changed: Notify,
-    /// The user may not subscribe, as of the last connection.
+    /// The user may not subscribe, or a server has no such channels, as of the last connection.
     is_denied: AtomicBool,
 }
 
@@ -112,7 +112,7 @@ impl Session {
         }
     }
 
-    /// Asks until the channel of `slot` is heard, or the user may not.
+    /// Asks until the channel of `slot` is heard, or the server refuses.
     async fn subscribe(&self, slots: &SlotInboxes, shards: &Shards, slot: HashSlot) -> HashSlot {
         let mut pauses = Backoff::of_requests(&self.env);
         loop {
@@ -124,7 +124,7 @@ impl Session {
                 tracing::debug!(error = ?format!("{error:#}"), "retrying the subscription to a slot's channel");
                 if *error.kind() == ErrorKind::Denied {
                     if !slots.is_denied.swap(true, Ordering::Relaxed) {
-                        self.events.tell(StoreEvent::Warning(DENIED.into()));
+                        self.events.tell(StoreEvent::Warning(format!("{DENIED}: {error}").into()));
                     }
                     return slot;
                 }
@@ -152,5 +152,5 @@ fn connection(shards: &Shards, slot: HashSlot) -> Option<u64> {
     shards.up(slot).map(|up| up.id())
 }
 
-const DENIED: &str = "the user cannot subscribe to channels of slots, so servers pass every message on to all others: grant \
-                      &PREFIX:*, +ssubscribe and +spublish";
+const DENIED: &str = "cannot subscribe to channels of slots, so servers pass every message on to all others: grant &PREFIX:*, \
+                      +ssubscribe and +spublish, or set inbox=broadcast";

@@ -23,7 +23,7 @@ trials![
 const NAMES: u64 = 1000;
 
 /// How long a primary is silent before a replica takes its place.
-const SILENT: Duration = Duration::from_secs(1);
+pub(crate) const SILENT: Duration = Duration::from_secs(1);
 
 pub(crate) fn of(cluster: &Cluster) -> RedisClusterConfig {
     // One is enough: it names the others.
@@ -232,7 +232,7 @@ async fn names_lie_on_every_server() {
         "redis+cluster://h:0",
         "redis+cluster://h?inbox=none",
         "redis+cluster://h?pin={a}",
-        "redis+cluster://h?inbox=sharded&format=string",
+        "redis+cluster://h?inbox=broadcast&format=string",
     ] {
         let refused = url.parse::<StoreUrl>().and_then(|mut url| RedisClusterConfig::from_url(&mut url));
         assert_eq!(*refused.unwrap_err().kind(), ErrorKind::InvalidOption, "{url}");

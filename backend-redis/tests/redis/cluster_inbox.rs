@@ -1,7 +1,6 @@
 //! Messages in a cluster: by the bus to every server, or by channels of slots, which move with their slots.
 
 use leasehold_core::{LockGuard, LockManager, Result, Revoke};
-use leasehold_redis::RedisClusterConfig;
 use testbed::redis::{Cluster, Step};
 
 use crate::cluster::{of, owner, started, waits};
@@ -11,24 +10,20 @@ trials![messages_stay_at_the_server_of_the_slot, channel_follows_its_slot];
 
 const HANDOFFS: u64 = 20;
 
-fn sharded(cluster: &Cluster) -> RedisClusterConfig {
-    of(cluster).sharded_inbox(true)
-}
-
 /// How many messages of clients the servers have sent to each other.
-async fn passed_on(cluster: &Cluster) -> u64 {
+pub(crate) async fn passed_on(cluster: &Cluster) -> u64 {
     let mut count = 0;
     for node in 0..3 {
         let said = cluster.server(node).command(&["CLUSTER", "INFO"]).await.unwrap().text().unwrap();
         let sent = said.lines().filter_map(|line| line.split_once("_sent:"));
-        let sent = sent.filter(|(kind, _)| kind.starts_with("cluster_stats_messages_publish"));
+        let sent = sent.filter(|(kind, _)| *kind == "cluster_stats_messages_publish");
         count += sent.map(|(_, sent)| sent.trim().parse::<u64>().unwrap()).sum::<u64>();
     }
     count
 }
 
 /// A waiter whose entry names the channel of its slot.
-async fn waits_by_channel(
+pub(crate) async fn waits_by_channel(
     cluster: &Cluster,
     locks: &LockManager,
     name: &str,
@@ -45,25 +40,30 @@ async fn waits_by_channel(
     waiter
 }
 
-/// A hand-off by the bus is a message for each other server; by the channel of the slot it is none. Waiters of both kinds share
-/// a prefix, and a user who may not subscribe to channels of slots waits as before.
+/// A hand-off by the bus is a message for each other server; by the channel of the slot it is none. Managers of both kinds share
+/// a prefix. Those of users who may not subscribe to channels of slots, or not publish there, have the bus.
 async fn messages_stay_at_the_server_of_the_slot() {
     let cluster = started(3, 0).await;
     of(&cluster).load_scripts().await.unwrap();
-    for node in 0..3 {
-        let rights = "on >secret ~* &* +@all -ssubscribe".split(' ');
-        let words: Vec<_> = ["ACL", "SETUSER", "app"].into_iter().chain(rights).collect();
-        ok(cluster.server(node), &words).await;
+    for (node, user) in (0..3).flat_map(|node| [(node, "ssubscribe"), (node, "spublish")]) {
+        let lacks = format!("-{user}");
+        let rights = ["ACL", "SETUSER", user, "on", ">secret", "~*", "&*", "+@all", &lacks];
+        ok(cluster.server(node), &rights).await;
     }
-    let a = open_for(sharded(&cluster), LONG).await;
-    let denied = sharded(&cluster).servers(|server| server.credentials("app", "secret"));
-    for (config, is_sharded) in [(of(&cluster), false), (sharded(&cluster), true), (denied, false)] {
-        let b = open_for(config, LONG).await;
+    let [deaf, mute] = ["ssubscribe", "spublish"]
+        .map(|user| of(&cluster).servers(|server| server.credentials(user, "secret")));
+    for (releases, waits_there, is_heard, sent) in [
+        (of(&cluster), of(&cluster).sharded_inbox(false), false, 2 * HANDOFFS),
+        (of(&cluster), of(&cluster), true, 0),
+        (of(&cluster), deaf, false, 2 * HANDOFFS),
+        (mute, of(&cluster), true, 2 * HANDOFFS),
+    ] {
+        let (a, b) = (open_for(releases, LONG).await, open_for(waits_there, LONG).await);
         let mut handoffs = Vec::new();
         for number in 0..HANDOFFS {
             let name = format!("n{number}");
             let held = a.lock(&name).unwrap().acquire().await.unwrap();
-            let waiter = match is_sharded {
+            let waiter = match is_heard {
                 true => waits_by_channel(&cluster, &b, &name, &a).await,
                 false => waits(&b, &name, &a).await,
             };
@@ -75,9 +75,8 @@ async fn messages_stay_at_the_server_of_the_slot() {
             held.release().await.unwrap();
             granted.push(waiter.end("the message of the grant").await.unwrap());
         }
-        let sent = passed_on(&cluster).await - before;
-        assert_eq!(sent, if is_sharded { 0 } else { 2 * HANDOFFS });
-        println!("{HANDOFFS} hand-offs, sharded: {is_sharded}: {sent} messages between 3 servers");
+        assert_eq!(passed_on(&cluster).await - before, sent);
+        println!("{HANDOFFS} hand-offs: {sent} messages between 3 servers");
         // The holder gets its message by the channel, too.
         let revoked = granted.pop().unwrap();
         let name = revoked.name().to_string();
@@ -96,8 +95,8 @@ async fn messages_stay_at_the_server_of_the_slot() {
 /// its connection was lost.
 async fn channel_follows_its_slot() {
     let cluster = started(3, 0).await;
-    let a = open_for(sharded(&cluster), LONG).await;
-    let b = open_for(sharded(&cluster), LONG).await;
+    let a = open_for(of(&cluster), LONG).await;
+    let b = open_for(of(&cluster), LONG).await;
     let name = "moves";
     let slot = cluster.slot_of(&format!("leasehold:{{{name}}}")).await.unwrap();
     for case in ["heard at the new server", "granted before", "connection lost"] {
