@@ -8,9 +8,10 @@ use leasehold_core::{ErrorKind, LockManager};
 use leasehold_redis::RedisClusterConfig;
 use parking_lot::Mutex;
 use testbed::Beside;
-use testbed::redis::{Cluster, Step};
+use testbed::redis::{Cluster, Reply, Settings, Step};
 
-use crate::cluster::{self, started};
+use crate::cluster::{self, SILENT, started};
+use crate::cluster_inbox::{passed_on, waits_by_channel};
 use crate::fixture::{
     KEY, LONG, NAME, TTL, assert_lost, command, eventually, hold, ok, open_for, pass, trials,
 };
@@ -18,8 +19,9 @@ use crate::pause::assert_busy;
 use crate::sentinel::{assert_one_by_one, contend};
 
 trials![
-    unreplicated_hold_is_doubled_without_the_pause = || unreplicated(false),
-    unreplicated_hold_is_not_doubled_in_the_pause = || unreplicated(true),
+    unreplicated_hold_is_doubled_without_the_pause = || unreplicated(false, Primary::Killed),
+    unreplicated_hold_is_not_doubled_in_the_pause = || unreplicated(true, Primary::Killed),
+    hold_at_a_minority_is_not_doubled_in_the_pause = || unreplicated(true, Primary::CutOff),
     hold_outlasts_a_move_and_an_announced_failover,
     failovers_and_moves_under_load_double_nothing,
 ];
@@ -35,35 +37,57 @@ fn config(cluster: &Cluster) -> RedisClusterConfig {
         .failover_lag(LAG)
 }
 
-/// The slot of the lock, and its server.
-async fn place(cluster: &Cluster) -> (usize, usize) {
-    let slot = cluster.slot_of(KEY).await.unwrap();
+/// The slot of a key, and its server.
+async fn place(cluster: &Cluster, key: &str) -> (usize, usize) {
+    let slot = cluster.slot_of(key).await.unwrap();
     (slot, cluster.owner_of(slot).await.unwrap())
+}
+
+/// What happens to the primary that is replaced.
+#[derive(PartialEq, Eq)]
+enum Primary {
+    Killed,
+    /// Clients reach it still: it renews what is held until it has missed the majority for the servers' timeout.
+    CutOff,
+}
+
+async fn is_promoted(cluster: &Cluster, replica: usize) {
+    eventually("the replica is promoted", async || {
+        cluster.server(replica).info("replication").await.unwrap()["role"].trim() == "master"
+    })
+    .await;
 }
 
 /// A promoted replica has not got the lock of a holder that hears nothing of it. With the pause the lock is granted to no other
 /// client before that hold has ended.
-async fn unreplicated(with_pause: bool) {
-    let mut cluster = started(3, 1).await;
+async fn unreplicated(with_pause: bool, primary: Primary) {
+    let mut cluster = Cluster::divisible(&Settings::new(), 3, 1, SILENT).await.unwrap();
     let (terms, ttl) = if with_pause { (config(&cluster), MAX_TTL) } else { (cluster::of(&cluster), LONG) };
     let a = open_for(terms.clone(), ttl).await;
     let b = open_for(terms, ttl).await;
     // The first pause of the servers is over then.
     hold(&a).await.release().await.unwrap();
-    let (_, owner) = place(&cluster).await;
+    let (_, owner) = place(&cluster, KEY).await;
     let replica = owner + 3;
     cluster.server(replica).process().stop().await.unwrap();
     command(cluster.server(owner), &["CLIENT", "KILL", "TYPE", "replica"]).await;
     let guard = hold(&a).await;
-    cluster.server_mut(owner).kill().await.unwrap();
+    match primary {
+        Primary::Killed => cluster.server_mut(owner).kill().await.unwrap(),
+        Primary::CutOff => cluster.cut_off(owner).await.unwrap(),
+    }
     cluster.server(replica).process().cont().unwrap();
-    cluster.promoted(replica).await.unwrap();
+    is_promoted(&cluster, replica).await;
 
     if with_pause {
         assert_busy(&b).await;
         let next = hold(&b).await;
         assert_lost(&guard, "when the next one holds");
         assert!(next.token() > guard.token());
+        if primary == Primary::CutOff {
+            let said = command(cluster.server(owner), &["EXISTS", KEY]).await;
+            assert!(matches!(&said, Reply::Error(said) if said.starts_with("CLUSTERDOWN")), "{said:?}");
+        }
     } else {
         let next = hold(&b).await;
         guard.ensure_held().expect("nobody could tell it");
@@ -84,9 +108,16 @@ async fn hold_outlasts_a_move_and_an_announced_failover() {
     assert_eq!(*refused.kind(), ErrorKind::InvalidOption, "{refused:#}");
     let longer = other.lock(NAME).unwrap().ttl(2 * MAX_TTL).try_acquire().await.unwrap_err();
     assert!(longer.to_string().contains("max_ttl"), "{longer}");
-    hold(&other).await.release().await.unwrap();
+    // Waiters subscribe to the channel of their slot in the first pause, too.
+    let waiter = waits_by_channel(&cluster, &other, NAME, &locks).await;
+    let held = waiter.end("the pause ends").await.unwrap();
+    let waiter = waits_by_channel(&cluster, &locks, NAME, &other).await;
+    let before = passed_on(&cluster).await;
+    held.release().await.unwrap();
+    waiter.end("the message of the grant").await.unwrap().release().await.unwrap();
+    assert_eq!(passed_on(&cluster).await, before);
 
-    let (slot, owner) = place(&cluster).await;
+    let (slot, owner) = place(&cluster, KEY).await;
     let evals = async |node| {
         let calls = cluster.server(node).calls().await.unwrap();
         calls.get("evalsha").copied().unwrap_or_default() + calls.get("eval").copied().unwrap_or_default()
@@ -133,13 +164,13 @@ async fn hold_outlasts_a_move_and_an_announced_failover() {
     assert_busy(&other).await;
 }
 
-/// Clients contend while the slot moves, a primary is stopped and goes on, and servers change their roles.
+/// Clients contend while the slot of all names moves, a primary is stopped and goes on, and servers change their roles.
 async fn failovers_and_moves_under_load_double_nothing() {
     let cluster = started(3, 1).await;
     let grants = Arc::new(Mutex::new(Vec::new()));
     let mut clients = Vec::new();
     for _ in 0..4 {
-        let (locks, grants) = (open_for(config(&cluster), MAX_TTL).await, Arc::clone(&grants));
+        let (locks, grants) = (open_for(config(&cluster).pin("all"), MAX_TTL).await, Arc::clone(&grants));
         clients.push(Beside::start(async move { contend(&locks, &grants).await }));
     }
     let goes_on = async || {
@@ -147,17 +178,14 @@ async fn failovers_and_moves_under_load_double_nothing() {
         eventually("locks are granted", async || grants.lock().len() > so_far + 10).await;
     };
     goes_on().await;
-    let (slot, owner) = place(&cluster).await;
+    let (slot, owner) = place(&cluster, "{all}").await;
     let to = (owner + 1) % 3;
     cluster.move_slot(slot, to, Step::Done).await.unwrap();
     goes_on().await;
     // It takes itself for a primary until it hears of the other one.
     let replica = to + 3;
     cluster.server(to).process().stop().await.unwrap();
-    eventually("the replica is promoted", async || {
-        cluster.server(replica).info("replication").await.unwrap()["role"].trim() == "master"
-    })
-    .await;
+    is_promoted(&cluster, replica).await;
     cluster.server(to).process().cont().unwrap();
     cluster.promoted(replica).await.unwrap();
     goes_on().await;
