@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_conformance::Dice;
 use testbed::redis::{self, Cluster, Sentinels, Settings, Step};
-use testbed::{Mode, Proxy, Server};
+use testbed::{Mode, Proxy, Server, eventually};
 
 use super::Fault::{self, *};
 use super::stores::BUSY;
@@ -175,7 +175,7 @@ impl<const NEEDS_REPLICAS: bool> Hunted for Watched<NEEDS_REPLICAS> {
 pub(crate) struct Sharded {
     cluster: Cluster,
     slot: usize,
-    /// What has the slot, and what gets it.
+    /// What has the slot, and what or whose replica gets it.
     struck: usize,
     to: usize,
     promotions: usize,
@@ -194,6 +194,16 @@ impl Sharded {
     fn partner(node: usize) -> usize {
         (node + Self::PRIMARIES) % (2 * Self::PRIMARIES)
     }
+
+    /// Moves the slot up to a step. On a busy machine a server may be replaced meanwhile.
+    async fn move_on(&self, step: Step) {
+        eventually("the slot moves", async || {
+            let role = self.cluster.server(self.to).info("replication").await.unwrap();
+            let to = if role["role"] == "master" { self.to } else { Self::partner(self.to) };
+            self.cluster.move_slot(self.slot, to, step).await.is_ok()
+        })
+        .await;
+    }
 }
 
 impl Hunted for Sharded {
@@ -202,11 +212,20 @@ impl Hunted for Sharded {
     const DETECTION: Duration =
         Self::PAUSE.saturating_add(Self::SILENT.saturating_mul(3)).saturating_add(BUSY);
     // A slot is moved more often than anything else happens.
-    const FAULTS: &'static [Fault] =
-        &[KillClient, StopClient, MoveSlot, MoveSlot, FailOver, KillServer, StopServer, KillPrimary];
+    const FAULTS: &'static [Fault] = &[
+        KillClient,
+        StopClient,
+        MoveSlot,
+        MoveSlot,
+        FailOver,
+        KillServer,
+        StopServer,
+        KillPrimary,
+        CutReplication,
+    ];
 
     async fn start() -> Self {
-        let cluster = Cluster::of(&kept(), Self::PRIMARIES, 1, Self::SILENT).await.unwrap();
+        let cluster = Cluster::divisible(&kept(), Self::PRIMARIES, 1, Self::SILENT).await.unwrap();
         let slot = cluster.slot_of("hunt:{hunted}").await.unwrap();
         Self { cluster, slot, struck: 0, to: 0, promotions: 0 }
     }
@@ -222,11 +241,8 @@ impl Hunted for Sharded {
         self.struck = owner;
         match fault {
             MoveSlot => {
-                let other = (owner + 1 + below(dice, Self::PRIMARIES - 1)) % Self::PRIMARIES;
-                let role = self.cluster.server(other).info("replication").await.unwrap();
-                self.to = if role["role"] == "master" { other } else { Self::partner(other) };
-                let step = *dice.pick(&[Step::Importing, Step::Migrating, Step::Keys]);
-                self.cluster.move_slot(self.slot, self.to, step).await.unwrap();
+                self.to = (owner + 1 + below(dice, Self::PRIMARIES - 1)) % Self::PRIMARIES;
+                self.move_on(*dice.pick(&[Step::Importing, Step::Migrating, Step::Keys])).await;
             }
             FailOver => {
                 self.cluster.fail_over(replica).await.unwrap();
@@ -234,14 +250,16 @@ impl Hunted for Sharded {
             }
             StopServer => self.cluster.server_mut(owner).stop().await.unwrap(),
             KillPrimary => self.cluster.server_mut(owner).kill().await.unwrap(),
+            CutReplication => self.cluster.cut_off(owner).await.unwrap(),
             _ => self.cluster.server_mut(owner).restart().await.unwrap(),
         }
     }
 
     async fn heal(&mut self, fault: Fault) {
         match fault {
-            MoveSlot => return self.cluster.move_slot(self.slot, self.to, Step::Done).await.unwrap(),
+            MoveSlot => return self.move_on(Step::Done).await,
             StopServer => self.cluster.server_mut(self.struck).cont().unwrap(),
+            CutReplication => self.cluster.join(self.struck).await.unwrap(),
             _ => self.cluster.server_mut(self.struck).start_again().await.unwrap(),
         }
         let owner = self.cluster.owner_of(self.slot).await.unwrap();
