@@ -1,22 +1,19 @@
 //! Clusters whose slots pause: after the fail-over of their server, and after a move.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::backend::Severity;
 use leasehold_core::{ErrorKind, LockManager};
 use leasehold_redis::RedisClusterConfig;
-use parking_lot::Mutex;
-use testbed::Beside;
 use testbed::redis::{Cluster, Reply, Settings, Step};
 
 use crate::cluster::{self, SILENT, started};
 use crate::cluster_inbox::{passed_on, waits_by_channel};
+use crate::contest::Contest;
 use crate::fixture::{
-    KEY, LONG, NAME, TTL, assert_lost, command, eventually, hold, ok, open_for, pass, trials,
+    KEY, LONG, NAME, TTL, assert_lost, command, eventually, hold, hold_at_last, ok, open_for, pass, trials,
 };
 use crate::pause::assert_busy;
-use crate::sentinel::{assert_one_by_one, contend};
 
 trials![
     unreplicated_hold_is_doubled_without_the_pause = || unreplicated(false, Primary::Killed),
@@ -81,7 +78,7 @@ async fn unreplicated(with_pause: bool, primary: Primary) {
 
     if with_pause {
         assert_busy(&b).await;
-        let next = hold(&b).await;
+        let next = hold_at_last(&b).await;
         assert_lost(&guard, "when the next one holds");
         assert!(next.token() > guard.token());
         if primary == Primary::CutOff {
@@ -167,35 +164,24 @@ async fn hold_outlasts_a_move_and_an_announced_failover() {
 /// Clients contend while the slot of all names moves, a primary is stopped and goes on, and servers change their roles.
 async fn failovers_and_moves_under_load_double_nothing() {
     let cluster = started(3, 1).await;
-    let grants = Arc::new(Mutex::new(Vec::new()));
-    let mut clients = Vec::new();
-    for _ in 0..4 {
-        let (locks, grants) = (open_for(config(&cluster).pin("all"), MAX_TTL).await, Arc::clone(&grants));
-        clients.push(Beside::start(async move { contend(&locks, &grants).await }));
-    }
-    let goes_on = async || {
-        let so_far = grants.lock().len();
-        eventually("locks are granted", async || grants.lock().len() > so_far + 10).await;
-    };
-    goes_on().await;
+    let contest = Contest::start(config(&cluster).pin("all"), MAX_TTL).await;
     let (slot, owner) = place(&cluster, "{all}").await;
     let to = (owner + 1) % 3;
     cluster.move_slot(slot, to, Step::Done).await.unwrap();
-    goes_on().await;
+    contest.goes_on().await;
     // It takes itself for a primary until it hears of the other one.
     let replica = to + 3;
     cluster.server(to).process().stop().await.unwrap();
     is_promoted(&cluster, replica).await;
     cluster.server(to).process().cont().unwrap();
     cluster.promoted(replica).await.unwrap();
-    goes_on().await;
+    contest.goes_on().await;
     eventually("the stopped server is a replica", async || {
         let info = cluster.server(to).info("replication").await.unwrap();
         info["role"].trim() == "slave" && info["master_link_status"].trim() == "up"
     })
     .await;
     cluster.fail_over(to).await.unwrap();
-    goes_on().await;
-    drop(clients);
-    assert_one_by_one(&grants);
+    contest.goes_on().await;
+    contest.assert_one_by_one();
 }

@@ -10,6 +10,7 @@ mod cluster;
 mod cluster_inbox;
 mod cluster_moves;
 mod cluster_pause;
+mod contest;
 mod counts;
 mod diagnosis;
 mod failover;

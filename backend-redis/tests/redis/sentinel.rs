@@ -1,20 +1,18 @@
 //! Sentinels lead to the primary, and to another one when they promote it.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::clock::Moment;
-use leasehold_core::{Effect, Error, ErrorKind, FencingToken, LockManager};
+use leasehold_core::{Effect, Error, ErrorKind, LockManager};
 use leasehold_redis::SentinelConfig;
-use parking_lot::Mutex;
 use testbed::redis::{Sentinels, Server, Settings};
-use testbed::{Beside, Mode, Proxy};
+use testbed::{Mode, Proxy};
 
+use crate::contest::Contest;
 use crate::failover::{replica_of, unreplicated_hold};
 use crate::fixture::{
-    BOUND, KEY, LONG, NAME, TTL, assert_lost, command, eventually, exists, hold, hold_at_last, now, ok,
-    open_for, pass, server, start, trials,
+    BOUND, KEY, LONG, NAME, TTL, assert_lost, command, eventually, exists, hold, hold_at_last, ok, open_for,
+    server, start, trials,
 };
 use crate::pause::{assert_busy, over_as};
 
@@ -234,60 +232,21 @@ async fn followed(silent: bool) {
     guard.release().await.unwrap();
 }
 
-/// A grant, and an interval in which it was held.
-pub(crate) type Held = (FencingToken, Moment, Moment);
-
-pub(crate) async fn contend(locks: &LockManager, grants: &Mutex<Vec<Held>>) {
-    loop {
-        let Ok(guard) = locks.lock(NAME).unwrap().wait(BOUND).acquire().await else { continue };
-        let from = now();
-        pass(Duration::from_millis(5)).await;
-        let until = now();
-        if guard.ensure_held().is_ok() {
-            grants.lock().push((guard.token(), from, until));
-        }
-        // It may have been lost.
-        let _ = guard.release().await;
-    }
-}
-
 /// Clients contend while the primary changes to and fro: no two hold at once, tokens grow, and the locks are granted again.
 async fn failovers_under_load_double_nothing() {
     let primary = server().await;
     let replica = replica_of(&primary).await;
     over_as(&primary, "leasehold", NOTED).await;
     let sentinels = watched(primary.addr(), 1).await;
-    let grants = Arc::new(Mutex::new(Vec::new()));
-    let mut clients = Vec::new();
-    for _ in 0..4 {
-        let (locks, grants) = (open_for(config(&sentinels), MAX_TTL).await, Arc::clone(&grants));
-        clients.push(Beside::start(async move { contend(&locks, &grants).await }));
-    }
-    let goes_on = async || {
-        let so_far = grants.lock().len();
-        eventually("locks are granted", async || grants.lock().len() > so_far + 10).await;
-    };
-    goes_on().await;
+    let contest = Contest::start(config(&sentinels), MAX_TTL).await;
     // It goes on as a primary until it is told to follow the other one.
     primary.process().stop().await.unwrap();
     sentinels.name(replica.addr()).await.unwrap();
     primary.process().cont().unwrap();
     sentinels.settled(1).await.unwrap();
     sentinels.fail_over(replica.addr()).await.unwrap();
-    goes_on().await;
-    drop(clients);
-
-    assert_one_by_one(&grants);
-}
-
-/// No two were held at once, and tokens grew.
-pub(crate) fn assert_one_by_one(grants: &Mutex<Vec<Held>>) {
-    let mut grants = std::mem::take(&mut *grants.lock());
-    grants.sort_by_key(|(_, from, _)| *from);
-    for pair in grants.windows(2) {
-        let [(before, _, until), (token, from, _)] = pair else { unreachable!() };
-        assert!(from >= until && token > before, "{before:?} until {until:?}, {token:?} from {from:?}");
-    }
+    contest.goes_on().await;
+    contest.assert_one_by_one();
 }
 
 /// A primary with one more, which could be promoted without a lock, is refused.
