@@ -178,9 +178,9 @@ impl Cluster {
             has_keys = !keys.is_empty();
             let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", &bound, "REPLACE", "KEYS"];
             words.extend(keys.iter().map(String::as_str));
-            // Keys that have expired meanwhile are `NOKEY`.
-            if has_keys {
-                source.server.command(&words).await?;
+            // Keys that have expired meanwhile are `NOKEY`. A source that was replaced has none to give.
+            if has_keys && let Reply::Error(said) = source.server.command(&words).await? {
+                return Err(io::Error::other(said));
             }
         }
         if paused_at == Step::Done {
