@@ -1,5 +1,6 @@
 //! The engine on a model of the server, by random walks: functions take effect at their commit, messages are late or lost,
-//! connections break before and after a commit, the server crashes with or without its last commits, or another one takes over.
+//! connections break before and after a commit, the server crashes with or without its last commits, another one takes over, or
+//! a standby that lacks the last of them.
 //!
 //! | file | contains |
 //! |---|---|
@@ -44,6 +45,12 @@ enum Mutant {
     GoesOnAfterACrash,
     /// The transaction that begins an era does not wait for the disk.
     BeginsErasAsynchronously,
+    /// An era is one more than the last one, whatever the timelines are: two that fork from one have the same.
+    CountsEras,
+    /// An era is the timeline, which another version of the server begins anew.
+    HasTheBareTimeline,
+    /// A bound counts although its era is larger than the server's.
+    BelievesLows,
     /// A renewal that tells another era or crash leads to nothing.
     HearsNoEra,
     /// A renewal does not tell of removals by force.
@@ -63,23 +70,26 @@ enum Mutant {
 
 /// The rule that each breaks first, and where the walks begin. A renewal that commits asynchronously is none of them any more:
 /// after every crash each session has a full ttl.
-const MUTANTS: [(Mutant, &str, Start); 18] = [
+const MUTANTS: [(Mutant, &str, Start); 21] = [
     (Mutant::TakesNoLock, OVERLAP, Start::Direct),
     (Mutant::LocksWithinAStatement, TOKENS, Start::Direct),
     (Mutant::ReadsRepeatably, TOKENS, Start::Direct),
     (Mutant::EndsByReading, OVERLAP, Start::Direct),
     (Mutant::ReconcilesNothing, world::STUCK, Start::Direct),
     (Mutant::RevokesAsynchronously, world::UNDONE, Start::Direct),
-    (Mutant::HasAGuessableChannel, OVERLAP, Start::Direct),
+    (Mutant::HasAGuessableChannel, TOKENS, Start::Direct),
     (Mutant::TellsNoCrash, world::STUCK, Start::Released),
-    (Mutant::GivesNoFullTtl, OVERLAP, Start::Direct),
+    (Mutant::GivesNoFullTtl, OVERLAP, Start::Back),
     (Mutant::GoesOnAfterACrash, TOKENS, Start::Low),
     (Mutant::BeginsErasAsynchronously, TOKENS, Start::Low),
+    (Mutant::CountsEras, TOKENS, Start::Direct),
+    (Mutant::HasTheBareTimeline, TOKENS, Start::Direct),
+    (Mutant::BelievesLows, TOKENS, Start::Back),
     (Mutant::HearsNoEra, world::STUCK, Start::Released),
     (Mutant::HearsNoRemoval, world::UNHEARD, Start::Pooled),
     (Mutant::MineTakesNoLockAndOwnersChange, world::STUCK, Start::Cut),
     (Mutant::HoldsUnflushed, OVERLAP, Start::Notified),
-    (Mutant::NotifiesBeforeTheCommit, TOKENS, Start::Direct),
+    (Mutant::NotifiesBeforeTheCommit, OVERLAP, Start::Direct),
     (Mutant::BelievesStaleMessages, OVERLAP, Start::Stale),
     (Mutant::SkipsLocked, OVERLAP, Start::Direct),
 ];
@@ -94,6 +104,9 @@ enum Start {
     Low,
     /// Behind a pooler, after a release that is not on the disk.
     Released,
+    /// Behind a pooler, after a standby was promoted, and given up for the server that it had replaced. A client has a bound of
+    /// the larger era.
+    Back,
     /// The connections of an `acquire` with its locks have broken.
     Cut,
     /// A waiter was notified when nothing of it was on the disk, and the server has crashed.
@@ -125,6 +138,7 @@ impl Start {
                 [&crashed[..], &acquires(2), &releases, &acquires(1), &asks].concat()
             }
             Self::Released => [holds, releases].concat(),
+            Self::Back => [&[Choice::Promotes][..], &holds, &releases, &[Choice::ComesBack]].concat(),
             Self::Cut => [Choice::Begins(0), Choice::Drives(0), Choice::Starts(0), Choice::Cuts(0)].to_vec(),
             Self::Notified => {
                 let notified = [&holds[..], &acquires(1), &releases, &[Choice::Delivers(0)]].concat();
@@ -136,7 +150,8 @@ impl Start {
                 [&notified[..], &acquires(2), &[Choice::Drives(2)], &acquires(1)].concat()
             }
         };
-        let world = World::new(mutant, matches!(self, Self::Pooled | Self::Low | Self::Released));
+        let world =
+            World::new(mutant, matches!(self, Self::Pooled | Self::Low | Self::Released | Self::Back));
         way.into_iter().fold(world, |world, choice| world.takes(choice).expect("it is possible"))
     }
 }
@@ -147,7 +162,7 @@ const STEPS: u64 = 120;
 #[test]
 fn random_schedules_break_no_rule() {
     let walks = testbed::Depth::of_run().seeds(1_000, 5_000, 400_000);
-    for start in [Start::Direct, Start::Pooled, Start::Low] {
+    for start in [Start::Direct, Start::Pooled, Start::Low, Start::Back] {
         let explored = explore(&start.world(None), Search::Walks(walks.clone(), STEPS));
         assert!(explored.wrong.is_none(), "{start:?}: {}", explored.wrong.unwrap());
         println!("{} states of {start:?}", explored.states);

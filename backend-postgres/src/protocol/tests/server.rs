@@ -53,6 +53,12 @@ pub(super) struct Server {
     /// The table that recovery empties has its row.
     pub(super) is_uncrashed: bool,
     pub(super) timeline: Seq,
+    /// The newest timeline: a promotion begins the one after it.
+    pub(super) newest: Seq,
+    /// What a standby or a backup has: the first of the commits that were on the disk.
+    pub(super) standby: Tables,
+    /// Entries of servers that were replaced by a standby: it may have nothing of a grant.
+    pub(super) lost: Vec<Seq>,
     /// Sessions whose row a renewal in progress has locked.
     pub(super) renewing: Vec<usize>,
     /// Holds that transactions of users keep.
@@ -73,8 +79,18 @@ impl Server {
             SessionRow { epoch: 1, lease: 1, is_misdated: false, taken: 0, is_late: false, is_over: false };
         let (rows, sessions, revoked) = (Vec::new(), vec![session; sessions], Vec::new());
         let now = Tables { rows, sessions, revoked, next: 0, era: 1, crashes: 0, timeline: 1 };
-        let disk = vec![now.clone()];
-        Self { now, disk, is_uncrashed: true, timeline: 1, renewing: Vec::new(), fenced: Vec::new() }
+        let (disk, standby) = (vec![now.clone()], now.clone());
+        Self {
+            now,
+            disk,
+            is_uncrashed: true,
+            timeline: 1,
+            newest: 1,
+            standby,
+            lost: Vec::new(),
+            renewing: Vec::new(),
+            fenced: Vec::new(),
+        }
     }
 
     /// A commit, which waits for the disk or does not.
@@ -100,14 +116,51 @@ impl Server {
         self.flush();
     }
 
-    /// Another server takes over, with another clock: it may find any lease ended.
-    pub(super) fn promote(&mut self, timeline: Seq) {
-        self.crash(usize::MAX);
-        self.timeline = timeline;
-        for session in &mut self.now.sessions {
-            session.is_misdated = true;
+    /// The standby has what is on the disk by now.
+    pub(super) fn ship(&mut self) {
+        self.standby = self.disk[0].clone();
+    }
+
+    /// The standby takes over, without the commits that it does not have. It stays as a backup of then.
+    pub(super) fn promote(&mut self) {
+        self.newest += 1;
+        self.take_over(self.standby.clone(), self.newest);
+    }
+
+    /// Another version of the server goes on from the same data. Its timelines begin anew, and backups of the old one are void.
+    pub(super) fn upgrade(&mut self) {
+        self.newest = 1;
+        self.take_over(self.now.clone(), 1);
+        self.ship();
+    }
+
+    /// The server of that backup comes back as it was, on its old timeline.
+    pub(super) fn come_back(&mut self) {
+        self.take_over(self.standby.clone(), self.standby.timeline);
+    }
+
+    /// A server takes over, with another clock: it may find any lease ended.
+    fn take_over(&mut self, tables: Tables, timeline: Seq) {
+        self.lost.extend(self.now.rows.iter().map(|row| row.seq));
+        let gone = std::mem::replace(&mut self.now, tables);
+        for (session, gone) in self.now.sessions.iter_mut().zip(gone.sessions) {
+            // A number of leases is a time.
+            (session.lease, session.is_misdated) = (gone.lease, true);
         }
+        self.timeline = timeline;
         self.flush();
+        self.crash(0);
+    }
+
+    /// Whether there is an entry of that number.
+    pub(super) fn has(&self, seq: Seq) -> bool {
+        self.now.rows.iter().any(|row| row.seq == seq && !row.is_gone)
+    }
+
+    /// The bound that counts: one of a larger era is of a history that is gone.
+    pub(super) fn bound(&self, low: Seq, mutant: Option<Mutant>) -> Seq {
+        let is_known = low / ERA <= self.now.era || mutant == Some(Mutant::BelievesLows);
+        if is_known { low } else { 0 }
     }
 
     /// `era`: first in every function.
@@ -120,7 +173,12 @@ impl Server {
             self.now.next += LEAP;
             self.now.crashes += 1;
         } else {
-            self.now.era += (self.timeline - self.now.timeline).max(1);
+            let by_difference = self.now.era + (self.timeline - self.now.timeline).max(1);
+            self.now.era = match mutant {
+                Some(Mutant::CountsEras) => self.now.era + 1,
+                Some(Mutant::HasTheBareTimeline) => self.timeline,
+                _ => by_difference,
+            };
         }
         (self.is_uncrashed, self.now.timeline) = (true, self.timeline);
         for session in self.now.sessions.iter_mut().filter(|_| mutant != Some(Mutant::GivesNoFullTtl)) {
@@ -208,4 +266,4 @@ pub(super) fn holders(rows: &[Row], low: Seq) -> Vec<(usize, Seq)> {
 /// So many numbers are left out after a crash.
 const LEAP: Seq = 100;
 /// So many numbers have an era.
-pub(super) const ERA: Seq = 1_000;
+const ERA: Seq = 1_000;

@@ -7,7 +7,7 @@ use super::super::*;
 use super::Mutant;
 use super::processes::{Choice, Request, What};
 use super::server::holders;
-use super::world::{STUCK, UNHEARD, World};
+use super::world::{STUCK, UNDONE, UNHEARD, World};
 
 impl World {
     pub(super) fn takes(&self, choice: Choice) -> Option<Self> {
@@ -69,15 +69,18 @@ impl World {
             Choice::Crashes(kept) => {
                 next.crashes -= 1;
                 next.faults -= 1;
+                let answered = next.server.now.revoked.clone();
                 next.server.crash(kept);
+                next.broken = (next.server.now.revoked != answered).then_some(UNDONE);
                 next.breaks_connections();
             }
-            Choice::Promotes(timeline) => {
+            Choice::Ships => next.server.ship(),
+            Choice::Promotes | Choice::Upgrades => {
                 next.promotions -= 1;
                 next.faults -= 1;
-                next.server.promote(timeline);
-                next.breaks_connections();
+                next.is_replaced(choice);
             }
+            Choice::ComesBack => next.is_replaced(choice),
             Choice::Revokes => {
                 next.faults -= 1;
                 next.server.begin(next.mutant);
@@ -171,8 +174,11 @@ impl Model for World {
         }
         choices.extend((!self.server.fenced.is_empty()).then_some(Choice::EndsFence));
         choices.extend((0..self.messages.len()).flat_map(|at| [Choice::Delivers(at), Choice::Loses(at)]));
-        let may_go_on = |(who, request): &(usize, Request)| {
-            !matches!(request.what, What::Acquire { .. }) || self.locked_by.is_none_or(|by| by == *who)
+        // RACE: the lock of its process may be that of a request on later connections.
+        let may_go_on = |(who, request): &(usize, Request)| match request.what {
+            What::Acquire { .. } => self.locked_by.is_none_or(|by| by == *who && request.seen.is_some()),
+            What::Release(..) | What::Abandon(_) => self.locked_by.is_none(),
+            What::Flush | What::Mine => true,
         };
         if self.orphans.first().is_some_and(may_go_on) {
             choices.push(Choice::CarriesOutAnOrphan);
@@ -181,7 +187,9 @@ impl Model for World {
             choices.extend((0..self.server.disk.len()).map(Choice::Crashes));
         }
         if self.promotions > 0 && may_fail {
-            choices.extend([self.server.timeline + 1, 1].map(Choice::Promotes));
+            choices.push(Choice::Promotes);
+            choices.extend((self.server.timeline > 1).then_some(Choice::Upgrades));
+            choices.extend((self.server.standby != self.server.disk[0]).then_some(Choice::Ships));
         }
         if self.revocations > 0 && may_fail && !self.server.now.rows.is_empty() && self.locked_by.is_none() {
             choices.push(Choice::Revokes);

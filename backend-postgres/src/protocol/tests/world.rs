@@ -5,7 +5,7 @@ use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{LockName, Mode, OwnerId};
 
 use super::super::*;
-use super::processes::{Process, Renewing, Reply, Request, What};
+use super::processes::{Choice, Process, Renewing, Reply, Request, What};
 use super::server::{Row, Server, SessionRow, holders};
 use super::{Mutant, NOW};
 
@@ -130,7 +130,8 @@ impl World {
                     && process.book.grant(seq, NOW).is_some()
                 {
                     let counter = seq.unsigned_abs();
-                    let is_overruled = self.server.now.revoked.contains(&seq);
+                    let is_lost = self.server.lost.contains(&seq) && !self.server.has(seq);
+                    let is_overruled = is_lost || self.server.now.revoked.contains(&seq);
                     let is_revived = process.gone.contains(&seq);
                     self.broken = self.broken.or_else(|| is_revived.then_some(REVIVED));
                     process.held = Some(Held { actor: who, mode: process.mode, counter, is_overruled });
@@ -195,6 +196,7 @@ impl World {
         let session = self.server.now.sessions[who];
         match request.what {
             What::Acquire { epoch, owner, low } => {
+                let low = self.server.bound(low, mutant);
                 self.locked_by = self.locked_by.filter(|by| *by != who);
                 let mut seen = request.seen.clone().unwrap_or_else(|| self.server.now.clone());
                 if session.is_over || session.is_late {
@@ -217,7 +219,7 @@ impl World {
                 Reply::Flushed(request.on)
             }
             What::Release(seq, low) => {
-                self.removes(seq, low);
+                self.removes(seq, self.server.bound(low, mutant));
                 Reply::Released(seq)
             }
             What::Abandon(owner) => {
@@ -380,6 +382,23 @@ impl World {
         }
     }
 
+    /// Another server takes over. It is not promised that it has what was granted, nor that it has removed what was.
+    pub(super) fn is_replaced(&mut self, by: Choice) {
+        match by {
+            Choice::Promotes => self.server.promote(),
+            Choice::Upgrades => self.server.upgrade(),
+            _ => self.server.come_back(),
+        }
+        let server = &self.server;
+        for process in &mut self.processes {
+            process.gone.retain(|seq| !server.has(*seq));
+            if let Some(held) = &mut process.held {
+                held.is_overruled |= !server.has(held.counter.cast_signed());
+            }
+        }
+        self.breaks_connections();
+    }
+
     /// A crash has happened.
     pub(super) fn breaks_connections(&mut self) {
         (self.locked_by, self.orphans) = (None, Vec::new());
@@ -391,11 +410,6 @@ impl World {
                 process.renewal = None;
                 self.cuts(who, false);
             }
-        }
-        let is_back = |seq: &Seq| self.server.now.rows.iter().any(|row| row.seq == *seq && !row.is_gone);
-        let answered = &self.server.now.revoked;
-        if self.revocations == 0 && answered.is_empty() || answered.iter().any(is_back) {
-            self.broken = Some(UNDONE);
         }
     }
 
