@@ -79,13 +79,12 @@ BEGIN
   IF is_same_era() AND EXISTS (SELECT FROM uncrashed) THEN RETURN; END IF;
   -- Only one transaction begins it: the others look again in a statement of their own.
   PERFORM FROM origin o FOR UPDATE;
+  PERFORM durably();
   IF is_same_era() THEN
     IF EXISTS (SELECT FROM uncrashed) THEN RETURN; END IF;
-    PERFORM durably();
     PERFORM setval('counter', c.last_value + 16777216) FROM counter c;
     UPDATE origin o SET crashes = o.crashes + 1;
   ELSE
-    PERFORM durably();
     IF (SELECT c.last_value >= 549755813888 FROM counter c) THEN ALTER SEQUENCE counter RESTART; END IF;
     UPDATE origin o SET era = o.era + greatest(1, timeline() - o.timeline), timeline = timeline(),
       counter = 'counter'::regclass::oid, system = (SELECT p.system_identifier FROM pg_control_system() p);
@@ -115,10 +114,16 @@ BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' THEN
     RAISE EXCEPTION 'leasehold needs the isolation level read committed' USING ERRCODE = 'LH003';
   END IF;
-  IF s IS NOT NULL THEN
-    PERFORM set_config('lock_timeout', x.lock_ms::text, true) FROM session x WHERE x.id = s;
-  END IF;
+  PERFORM set_config('lock_timeout', x.lock_ms::text, true) FROM session x WHERE x.id = s;
   PERFORM era();
+END $$;
+
+CREATE FUNCTION living(s bigint) RETURNS session LANGUAGE plpgsql AS $$
+DECLARE x session;
+BEGIN
+  SELECT * INTO x FROM session y WHERE y.id = s AND NOT y.over AND y.expires_at > clock_timestamp();
+  IF NOT FOUND THEN RAISE EXCEPTION 'session is over' USING ERRCODE = 'LH001'; END IF;
+  RETURN x;
 END $$;
 
 -- The next number. The era is read after it: the lock of nextval keeps the counter from being restarted.
@@ -173,23 +178,17 @@ CREATE FUNCTION acquire(s bigint, ep int, n bytea, o bytea, w int, k int, waits 
                         OUT granted boolean, OUT seq bigint, OUT look_in double precision, OUT first bigint,
                         OUT head_label text, OUT head_number bigint, OUT head_weight int, OUT head_capacity int,
                         OUT head_ttl double precision, OUT head_metadata text)
-LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, @schema@, pg_temp SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off
-SET enable_hashjoin = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE x session; load bigint; cap int; dead boolean; first_end timestamptz; last_end timestamptz; fits boolean;
         again boolean := false;
 BEGIN
   -- An entry that only queues commits without a flush. Its owner calls flushed() and holds only when that was answered.
   PERFORM set_config('synchronous_commit', 'off', true);
   PERFORM begun(s);
-  SELECT * INTO x FROM session y WHERE y.id = s;
-  IF NOT FOUND THEN RAISE EXCEPTION 'session is over' USING ERRCODE = 'LH001'; END IF;
+  x := living(s);
   PERFORM enter(x.space, n);
   PERFORM pg_advisory_xact_lock_shared(1818585185, (s & 2147483647)::int);
-  SELECT * INTO x FROM session y WHERE y.id = s;
-  IF x.over IS NOT FALSE OR x.expires_at <= clock_timestamp() THEN
-    RAISE EXCEPTION 'session is over' USING ERRCODE = 'LH001';
-  END IF;
+  x := living(s);
   IF x.epoch <> ep THEN RAISE EXCEPTION 'sent on an older connection' USING ERRCODE = 'LH004'; END IF;
   LOOP
     SELECT sum(c.weight::bigint), min(c.capacity), min(c.seq),
@@ -229,7 +228,7 @@ BEGIN
 END $$;
 
 -- What this connection committed before is on the disk when this is answered. It waits under no lock.
-CREATE FUNCTION flushed() RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp AS $$
+CREATE FUNCTION flushed() RETURNS void LANGUAGE plpgsql SECURITY DEFINER AS $$
 BEGIN
   PERFORM begun();
   PERFORM durably();
@@ -238,9 +237,7 @@ END $$;
 
 -- Removes a contender, holding or waiting. A crash of the server may bring it back unless durable: see mine.
 CREATE FUNCTION release(s bigint, n bytea, q bigint, low bigint, durable boolean, tell boolean, OUT was_there boolean)
-LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, @schema@, pg_temp SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off
-SET enable_hashjoin = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE sp int; others bigint;
 BEGIN
   IF durable THEN PERFORM durably(); ELSE PERFORM set_config('synchronous_commit', 'off', true); END IF;
@@ -260,21 +257,16 @@ END $$;
 
 -- Removes whatever a request of this owner has put. On one connection it comes after that request; on a later one the epoch
 -- has refused it.
-CREATE FUNCTION abandon(s bigint, n bytea, o bytea, tell boolean) RETURNS void LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, @schema@, pg_temp SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
-DECLARE q bigint;
+CREATE FUNCTION abandon(s bigint, n bytea, o bytea, tell boolean) RETURNS void LANGUAGE plpgsql SECURITY DEFINER AS $$
 BEGIN
   PERFORM begun(s);
-  FOR q IN SELECT c.seq FROM contender c JOIN session x ON x.id = c.session
-    WHERE x.id = s AND c.space = x.space AND c.name = n AND c.owner = o AND NOT c.gone
-  LOOP PERFORM release(s, n, q, 0, true, tell); END LOOP;
+  PERFORM release(s, n, c.seq, 0, true, tell) FROM contender c JOIN session x ON x.id = c.session
+    WHERE x.id = s AND c.space = x.space AND c.name = n AND c.owner = o AND NOT c.gone;
 END $$;
 
 -- It also removes entries of this session that a fenced transaction kept when they were released, and has let go since.
-CREATE FUNCTION renew(s bigint, OUT alive boolean, OUT asks int, OUT taken int, OUT past bigint) LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, @schema@, pg_temp SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+CREATE FUNCTION renew(s bigint, OUT alive boolean, OUT asks int, OUT taken int, OUT past bigint) LANGUAGE plpgsql SECURITY DEFINER AS $$
 #variable_conflict use_column
-DECLARE g record;
 BEGIN
   PERFORM begun(s);
   PERFORM durably();
@@ -283,13 +275,12 @@ BEGIN
   alive := FOUND;
   SELECT count(*) INTO asks FROM contender c WHERE c.session = s AND c.asked IS NOT NULL;
   renew.past := past();
-  FOR g IN SELECT c.space, c.name, c.seq FROM contender c WHERE c.session = s AND c.gone LIMIT 100 FOR UPDATE SKIP LOCKED
-  LOOP DELETE FROM contender c WHERE c.space = g.space AND c.name = g.name AND c.seq = g.seq; END LOOP;
+  DELETE FROM contender c WHERE c.ctid IN (
+    SELECT d.ctid FROM contender d WHERE d.session = s AND d.gone LIMIT 100 FOR UPDATE SKIP LOCKED);
 END $$;
 
 -- The entries of a session, and the grace of a requested release: what messages have told, or should have.
-CREATE FUNCTION standing(s bigint) RETURNS TABLE (seq bigint, grace_ms bigint) LANGUAGE sql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, @schema@, pg_temp SET jit = off SET enable_seqscan = off AS $$
+CREATE FUNCTION standing(s bigint) RETURNS TABLE (seq bigint, grace_ms bigint) LANGUAGE sql STABLE SECURITY DEFINER AS $$
   SELECT c.seq, (extract(epoch FROM c.asked) * 1000)::bigint FROM contender c
   WHERE c.session = s AND c.session > 0 AND NOT c.gone
 $$;
@@ -308,8 +299,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION open_session(p text, channel text, ttl_ms bigint, lock_ms int, moves boolean,
-                             OUT id bigint, OUT base bigint, OUT record bytea, OUT past bigint) LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, @schema@, pg_temp SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+                             OUT id bigint, OUT base bigint, OUT record bytea, OUT past bigint) LANGUAGE plpgsql SECURITY DEFINER AS $$
 #variable_conflict use_variable
 DECLARE sp int; ttl interval := ttl_ms * interval '1 millisecond'; old bigint[];
 BEGIN
@@ -340,8 +330,7 @@ END $$;
 
 -- First on every new connection: it refuses from here on what was sent on an older one, and tells what the server has of us.
 -- It waits for an acquire that is under way, which has the lock of the session shared.
-CREATE FUNCTION mine(s bigint, OUT epoch int, OUT names bytea[], OUT seqs bigint[], OUT past bigint) LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, @schema@, pg_temp SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+CREATE FUNCTION mine(s bigint, OUT epoch int, OUT names bytea[], OUT seqs bigint[], OUT past bigint) LANGUAGE plpgsql SECURITY DEFINER AS $$
 #variable_conflict use_column
 BEGIN
   PERFORM begun(s);
@@ -357,8 +346,7 @@ BEGIN
 END $$;
 
 -- Ends a session; its entries, which the client then releases one by one, so that those behind them are told.
-CREATE FUNCTION end_session(s bigint, OUT names bytea[], OUT seqs bigint[]) LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, @schema@, pg_temp SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+CREATE FUNCTION end_session(s bigint, OUT names bytea[], OUT seqs bigint[]) LANGUAGE plpgsql SECURITY DEFINER AS $$
 BEGIN
   PERFORM begun(s);
   PERFORM pg_advisory_xact_lock(1818585185, (s & 2147483647)::int);
@@ -370,7 +358,7 @@ END $$;
 -- The entries that are neither dead nor gone, of one name or of every one that begins so.
 CREATE FUNCTION inspect(p text, n bytea, is_prefix boolean)
 RETURNS TABLE (name bytea, number bigint, weight int, capacity int, holds boolean, label text, ttl double precision, metadata text)
-LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp SET jit = off SET enable_seqscan = off AS $$
+LANGUAGE sql VOLATILE SECURITY DEFINER AS $$
   SELECT c.name, c.seq + x.base, c.weight, c.capacity,
          sum(c.weight::bigint) OVER w <= min(c.capacity) OVER w, c.label, extract(epoch FROM x.ttl)::double precision, c.metadata
   FROM space s JOIN contender c ON c.space = s.id JOIN session x ON x.id = c.session
@@ -382,8 +370,7 @@ $$;
 -- Asks the holders to release, or removes them at once; returns them. A forced removal is durable: its victim does not know.
 CREATE FUNCTION revoke(p text, n bytea, grace_ms bigint, force boolean, tell boolean)
 RETURNS TABLE (name bytea, number bigint, weight int, capacity int, holds boolean, label text, ttl double precision, metadata text)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, @schema@, pg_temp SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER AS $$
 #variable_conflict use_column
 DECLARE sp int; h record; span interval := grace_ms * interval '1 millisecond';
 BEGIN
@@ -411,14 +398,12 @@ BEGIN
   END LOOP;
 END $$;
 
-CREATE FUNCTION read_record(p text) RETURNS TABLE (version bigint, value bytea) LANGUAGE sql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, @schema@, pg_temp AS $$
+CREATE FUNCTION read_record(p text) RETURNS TABLE (version bigint, value bytea) LANGUAGE sql STABLE SECURITY DEFINER AS $$
   SELECT s.record_version, s.record FROM space s WHERE s.prefix = p AND s.record IS NOT NULL
 $$;
 
 -- The new version; none if another than the expected one is in force.
-CREATE FUNCTION write_record(p text, expected bigint, value bytea) RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, @schema@, pg_temp SET lock_timeout = '1s' AS $$
+CREATE FUNCTION write_record(p text, expected bigint, value bytea) RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE sp int; v bigint;
 BEGIN
   PERFORM begun();
@@ -431,39 +416,27 @@ BEGIN
   RETURN v;
 END $$;
 
-CREATE FUNCTION sign(s bigint, o bytea, v bytea) RETURNS void LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, @schema@, pg_temp SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
-DECLARE x session;
-BEGIN
-  PERFORM begun(s);
-  PERFORM durably();
-  SELECT * INTO x FROM session y WHERE y.id = s;
-  IF x.over IS NOT FALSE OR x.expires_at <= clock_timestamp() THEN
-    RAISE EXCEPTION 'session is over' USING ERRCODE = 'LH001';
-  END IF;
-  INSERT INTO member VALUES (x.space, o, s, v) ON CONFLICT (space, owner) DO UPDATE SET session = s, value = v;
-END $$;
+CREATE FUNCTION sign(s bigint, o bytea, v bytea) RETURNS void LANGUAGE sql SECURITY DEFINER AS $$
+  SELECT begun(s);
+  SELECT durably();
+  INSERT INTO member SELECT x.space, o, s, v FROM living(s) x ON CONFLICT (space, owner) DO UPDATE SET session = s, value = v;
+$$;
 
-CREATE FUNCTION unsign(p text, o bytea) RETURNS void LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, @schema@, pg_temp SET lock_timeout = '1s' AS $$
-BEGIN
-  PERFORM begun();
-  PERFORM durably();
+CREATE FUNCTION unsign(p text, o bytea) RETURNS void LANGUAGE sql SECURITY DEFINER AS $$
+  SELECT begun();
+  SELECT durably();
   DELETE FROM member m USING space s WHERE s.prefix = p AND m.space = s.id AND m.owner = o;
-END $$;
+$$;
 
-CREATE FUNCTION members(p text) RETURNS TABLE (owner bytea, value bytea) LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, @schema@, pg_temp AS $$
-#variable_conflict use_column
-BEGIN
-  PERFORM begun();
-  RETURN QUERY SELECT m.owner, m.value FROM space s JOIN member m ON m.space = s.id JOIN session x ON x.id = m.session
-    WHERE s.prefix = p AND NOT x.over AND x.expires_at > clock_timestamp() LIMIT 10001;
-END $$;
+CREATE FUNCTION members(p text) RETURNS TABLE (owner bytea, value bytea) LANGUAGE sql SECURITY DEFINER AS $$
+  SELECT begun();
+  SELECT m.owner, m.value FROM space s JOIN member m ON m.space = s.id JOIN session x ON x.id = m.session
+  WHERE s.prefix = p AND NOT x.over AND x.expires_at > clock_timestamp() LIMIT 10001;
+$$;
 
 -- The base, a lower bound of later numbers, and how many other sessions of this space add the base.
 CREATE FUNCTION token_base(p text, own bigint, OUT base bigint, OUT floor bigint, OUT sessions bigint)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, @schema@, pg_temp SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE sp int;
 BEGIN
   PERFORM begun();
@@ -475,19 +448,15 @@ BEGIN
     WHERE x.space = sp AND x.id <> own AND NOT x.moves AND NOT x.over AND x.expires_at > clock_timestamp();
 END $$;
 
-CREATE FUNCTION raise_token_base(p text, at_least bigint) RETURNS void LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, @schema@, pg_temp SET lock_timeout = '1s' AS $$
-DECLARE sp int;
-BEGIN
-  PERFORM begun();
-  PERFORM durably();
-  sp := space_of(p);
-  UPDATE space s SET token_base = greatest(s.token_base, at_least) WHERE s.id = sp;
-END $$;
+CREATE FUNCTION raise_token_base(p text, at_least bigint) RETURNS void LANGUAGE sql SECURITY DEFINER AS $$
+  SELECT begun();
+  SELECT durably();
+  INSERT INTO space AS s (prefix, token_base) VALUES (p, at_least)
+    ON CONFLICT (prefix) DO UPDATE SET token_base = greatest(s.token_base, at_least);
+$$;
 
 -- In the user's transaction: nobody else can hold the lock until it ends. It waits for nobody and holds up no renewal.
-CREATE FUNCTION fence(prefix text, name text, token bigint) RETURNS void LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, @schema@, pg_temp SET jit = off SET enable_seqscan = off AS $$
+CREATE FUNCTION fence(prefix text, name text, token bigint) RETURNS void LANGUAGE plpgsql SECURITY DEFINER AS $$
 #variable_conflict use_column
 DECLARE ok boolean; sp int; q bigint; t interval; n bytea := convert_to(fence.name, 'UTF8');
         idle interval := current_setting('idle_in_transaction_session_timeout')::interval;
@@ -512,4 +481,14 @@ END $$;
 INSERT INTO origin SELECT true, 1, greatest(1, timeline()), 0, timeline(), p.system_identifier, 'counter'::regclass::oid
   FROM pg_control_system() p;
 INSERT INTO uncrashed DEFAULT VALUES;
+-- What a function runs with, whoever calls it. A plan that was made while the tables were empty stays with a connection: it has to
+-- be one by index. A transaction of a user waits for a lock as long as its own setting says.
+DO $$ DECLARE f regprocedure; BEGIN
+  FOR f IN SELECT p.oid FROM pg_proc p WHERE p.pronamespace = current_schema()::regnamespace AND p.prosecdef LOOP
+    EXECUTE format('ALTER FUNCTION %s SET search_path = pg_catalog, @schema@, pg_temp SET jit = off SET enable_seqscan = off
+      SET enable_bitmapscan = off SET enable_mergejoin = off SET enable_hashjoin = off SET plan_cache_mode = force_generic_plan
+      SET lock_timeout = ''1s''', f);
+  END LOOP;
+END $$;
+ALTER FUNCTION fence RESET lock_timeout;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA @schema@ FROM PUBLIC;
