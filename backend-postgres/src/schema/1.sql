@@ -19,12 +19,14 @@ CREATE UNLOGGED TABLE uncrashed (one boolean PRIMARY KEY DEFAULT true CHECK (one
 CREATE TABLE space (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, prefix text NOT NULL UNIQUE,
                     token_base bigint NOT NULL DEFAULT 0, record bytea, record_version bigint);
 -- `epoch` refuses the requests of an older connection. `channel` has 128 random bits: nobody else can send to it; it is empty
--- if the client does not listen. `taken` counts the entries that were removed by force: a renewal tells of them.
+-- if the client does not listen.
 CREATE TABLE session (
   id bigint PRIMARY KEY, space int NOT NULL, channel text NOT NULL,
   epoch int NOT NULL DEFAULT 1, base bigint NOT NULL, moves boolean NOT NULL, ttl interval NOT NULL,
-  lock_ms int NOT NULL, taken int NOT NULL DEFAULT 0, expires_at timestamptz NOT NULL, over boolean NOT NULL DEFAULT false
+  lock_ms int NOT NULL, expires_at timestamptz NOT NULL, over boolean NOT NULL DEFAULT false
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+-- Entries that were removed by force: a renewal tells how many. A count in `session` would wait for renewals, under a name's lock.
+CREATE TABLE taken (session bigint, seq bigint, PRIMARY KEY (session, seq));
 CREATE SEQUENCE counter AS bigint MAXVALUE 1099511627775;
 -- `gone`: released while a fenced transaction keeps the row. There are no foreign keys: an entry without a session is dead.
 CREATE TABLE contender (
@@ -271,8 +273,9 @@ BEGIN
   PERFORM begun(s);
   PERFORM durably();
   UPDATE session x SET expires_at = clock_timestamp() + x.ttl
-    WHERE x.id = s AND NOT x.over AND x.expires_at > clock_timestamp() RETURNING x.taken INTO renew.taken;
+    WHERE x.id = s AND NOT x.over AND x.expires_at > clock_timestamp();
   alive := FOUND;
+  SELECT count(*) INTO renew.taken FROM taken t WHERE t.session = s;
   SELECT count(*) INTO asks FROM contender c WHERE c.session = s AND c.asked IS NOT NULL;
   renew.past := past();
   DELETE FROM contender c WHERE c.ctid IN (
@@ -322,6 +325,7 @@ BEGIN
   DELETE FROM contender c WHERE c.ctid IN (
     SELECT d.ctid FROM contender d WHERE d.session > 0 AND d.session = ANY (old) FOR UPDATE SKIP LOCKED);
   DELETE FROM member m WHERE m.space = sp AND m.session = ANY (old);
+  DELETE FROM taken t WHERE t.session = ANY (old);
   DELETE FROM session x WHERE x.id = ANY (old) AND NOT EXISTS (SELECT FROM contender c WHERE c.session > 0 AND c.session = x.id);
   UPDATE session x SET over = true WHERE x.id IN (
     SELECT y.id FROM session y WHERE y.space = sp AND NOT y.over AND y.expires_at < clock_timestamp() - interval '1 day'
@@ -386,7 +390,7 @@ BEGIN
   LOOP
     IF force THEN
       PERFORM settle(sp, n, 0, h.seq, tell);
-      UPDATE session x SET taken = x.taken + 1 WHERE x.id = h.session;
+      INSERT INTO taken VALUES (h.session, h.seq);
     ELSE
       -- The row of a fenced transaction can be updated: this is no key.
       UPDATE contender c SET asked = least(c.asked, span) WHERE c.space = sp AND c.name = n AND c.seq = h.seq;

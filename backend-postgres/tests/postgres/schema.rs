@@ -13,7 +13,7 @@ trials!(
     another_history_begins_a_larger_era,
     half_used_counter_begins_anew,
     hold_outlives_a_crash_of_the_server,
-    removal_is_told_without_messages,
+    removal_waits_for_no_session_and_is_told_without_messages,
     cycle_is_two_statements,
     waiters_without_messages_ask_in_order,
 );
@@ -148,12 +148,15 @@ async fn hold_outlives_a_crash_of_the_server() {
     assert_eq!(later.counter() >> 40, before.counter() >> 40);
 }
 
-/// The victim hears no message: its renewal tells it.
-async fn removal_is_told_without_messages() {
+/// The row of a session is locked while a renewal waits for its commit. The victim hears no message: its renewal tells it.
+async fn removal_waits_for_no_session_and_is_told_without_messages() {
     let fixture = Fixture::start().await;
     let (one, other) = (open(fixture.config().listen(false)).await.unwrap(), fixture.manager().await);
     let (guard, kept) = (hold(&one).await, one.lock("kept").unwrap().acquire().await.unwrap());
+    let (user, _connection) = fixture.user().await;
+    user.batch_execute("BEGIN; SELECT FROM leasehold.session FOR UPDATE").await.unwrap();
     other.revoke(NAME, Revoke::Force).await.unwrap();
+    user.batch_execute("COMMIT").await.unwrap();
     hold(&other).await.release().await.unwrap();
     eventually("the holder is told", async || guard.ensure_held().is_err()).await;
     kept.release().await.unwrap();
