@@ -111,13 +111,14 @@ END $$;
 
 -- First in every function that decides. With one snapshot for a whole transaction a function does not see what was committed
 -- before it got its lock. A session waits for locks for as long as it said: then the error comes before the client's own bound.
-CREATE FUNCTION begun(s bigint DEFAULT NULL) RETURNS void LANGUAGE plpgsql AS $$
+-- Returns the bound that counts: one of a larger era is of a history that is gone, where a server came back as it was before.
+CREATE FUNCTION begun(s bigint DEFAULT NULL, low bigint DEFAULT 0) RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' THEN
     RAISE EXCEPTION 'leasehold needs the isolation level read committed' USING ERRCODE = 'LH003';
   END IF;
   PERFORM set_config('lock_timeout', x.lock_ms::text, true) FROM session x WHERE x.id = s;
-  PERFORM era();
+  RETURN CASE WHEN low >> 40 > era() THEN 0 ELSE low END;
 END $$;
 
 CREATE FUNCTION living(s bigint) RETURNS session LANGUAGE plpgsql AS $$
@@ -186,7 +187,7 @@ DECLARE x session; load bigint; cap int; dead boolean; first_end timestamptz; la
 BEGIN
   -- An entry that only queues commits without a flush. Its owner calls flushed() and holds only when that was answered.
   PERFORM set_config('synchronous_commit', 'off', true);
-  PERFORM begun(s);
+  low := begun(s, low);
   x := living(s);
   PERFORM enter(x.space, n);
   PERFORM pg_advisory_xact_lock_shared(1818585185, (s & 2147483647)::int);
@@ -243,7 +244,7 @@ LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE sp int; others bigint;
 BEGIN
   IF durable THEN PERFORM durably(); ELSE PERFORM set_config('synchronous_commit', 'off', true); END IF;
-  PERFORM begun(s);
+  low := begun(s, low);
   SELECT y.space INTO sp FROM session y WHERE y.id = s;
   IF NOT FOUND THEN was_there := false; RETURN; END IF;
   PERFORM enter(sp, n);

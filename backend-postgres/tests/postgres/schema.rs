@@ -13,6 +13,7 @@ trials!(
     another_history_begins_a_larger_era,
     half_used_counter_begins_anew,
     hold_outlives_a_crash_of_the_server,
+    bound_of_a_lost_history_does_not_count,
     removal_waits_for_no_session_and_is_told_without_messages,
     cycle_is_two_statements,
     waiters_without_messages_ask_in_order,
@@ -146,6 +147,21 @@ async fn hold_outlives_a_crash_of_the_server() {
     let later = hold(&other).await.token();
     assert!(later.counter() >= before.counter() + (1 << 24), "{later} after {before}");
     assert_eq!(later.counter() >> 40, before.counter() >> 40);
+}
+
+/// A server comes back as it was before a promotion, and a client has a bound of the numbers of the other one.
+async fn bound_of_a_lost_history_does_not_count() {
+    let fixture = Fixture::start().await;
+    let (one, other) = (fixture.manager().await, fixture.manager().await);
+    let is_in_era = async |era: u8| {
+        fixture.server.sql(&format!("UPDATE leasehold.origin SET era = {era}")).await.unwrap()
+    };
+    is_in_era(5).await;
+    hold(&one).await.release().await.unwrap();
+    is_in_era(1).await;
+    let guard = hold(&other).await;
+    assert!(one.lock(NAME).unwrap().try_acquire().await.unwrap().is_none(), "two hold");
+    guard.release().await.unwrap();
 }
 
 /// The row of a session is locked while a renewal waits for its commit. The victim hears no message: its renewal tells it.
