@@ -110,7 +110,9 @@ impl Contender {
             (OwnEntry::Unknown, Some(_)) => Step::Abandon,
             (OwnEntry::There { seq, .. }, Some(_)) => Step::Release(seq),
             (OwnEntry::Absent | OwnEntry::Unknown, None) => Step::Ask,
-            (OwnEntry::There { on: then, .. }, None) if then != on || told == EntryNews::Gone => Step::Ask,
+            // An entry that is there all the same, on a standby that was promoted, is removed: it is not held (postgres.book-3).
+            (OwnEntry::There { seq, .. }, None) if told == EntryNews::Gone => Step::Release(seq),
+            (OwnEntry::There { on: then, .. }, None) if then != on => Step::Ask,
             (OwnEntry::There { seq, is_granted: true, .. }, None) => {
                 Step::AcquireEnd(AcquireEnd::Granted(seq))
             }

@@ -191,6 +191,17 @@ fn messages_are_read() {
     }
 }
 
+/// It might be there all the same, on a standby that was promoted: then it would be found again and again.
+#[test]
+fn entry_told_gone_is_removed() {
+    let mut contender = Contender::new(Demand::Waits);
+    contender.asked(AcquireReply { granted: true, seq: Some(3), on: 1 });
+    let next = |contender: &Contender, told| contender.next(NOW, Deadline::Never, 1, told);
+    assert_eq!(next(&contender, EntryNews::Gone), Step::Release(3));
+    contender.removed();
+    assert_eq!(next(&contender, EntryNews::Nothing), Step::Ask);
+}
+
 /// A try that is refused leaves nothing, and asks again as the same owner after a lost answer.
 #[test]
 fn refused_try_is_removed() {
