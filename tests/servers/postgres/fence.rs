@@ -15,31 +15,32 @@ use testbed::{Beside, Depth, Mode, Proxy, Server as _, pass};
 use tokio_postgres::Client;
 
 use super::connect_user;
-use crate::fixture::NAME;
 
-const WRITERS: u64 = 8;
+/// Locks, each with so many writers: one that stands still keeps the others of its lock only.
+const LOCKS: u64 = 16;
+const WRITERS: u64 = 3;
 
 /// Short, as leases of stalled holders are waited for.
 const TTL: Duration = Duration::from_secs(2);
 
 /// Of so many transactions one begins late, and one stands still before it commits: for half a lease to two leases.
-const STALLS_IN: u64 = 60;
+const STALLS_IN: u64 = 20;
 
 pub(super) async fn no_stalled_transaction_commits_late() {
     let tries = Depth::of_run().pick(200, 400, 10_000);
     let server = Setup::new().setting("track_commit_timestamp=on").start().await.unwrap();
-    server.sql("CREATE TABLE written (token bigint)").await.unwrap();
+    server.sql("CREATE TABLE written (name text, token bigint)").await.unwrap();
     let tried = Arc::new(AtomicUsize::new(0));
-    let writing = (0..WRITERS).map(|number| {
-        let (way, addr, tried) = (server.proxy().unwrap(), server.addr(), Arc::clone(&tried));
-        Beside::start(write(way, addr, Dice::new(number), tried, tries))
+    let writing = (0..LOCKS * WRITERS).map(|number| {
+        let (way, addr, name) = (server.proxy().unwrap(), server.addr(), (number % LOCKS).to_string());
+        Beside::start(write(way, addr, name, Dice::new(number), Arc::clone(&tried), tries))
     });
     let (mut refused, mut stalls) = (0, 0);
     for writer in writing.collect::<Vec<_>>() {
         let counts = writer.await;
         (refused, stalls) = (refused + counts.0, stalls + counts.1);
     }
-    let late = "SELECT count(*) FROM (SELECT token, lag(token) OVER (ORDER BY pg_xact_commit_timestamp(xmin)) AS before \
+    let late = "SELECT count(*) FROM (SELECT token, lag(token) OVER (PARTITION BY name ORDER BY pg_xact_commit_timestamp(xmin)) AS before \
                 FROM written) w WHERE token <= before";
     let (late, written) =
         (server.sql(late).await.unwrap(), server.sql("SELECT count(*) FROM written").await.unwrap());
@@ -55,6 +56,7 @@ pub(super) async fn no_stalled_transaction_commits_late() {
 async fn write(
     way: Proxy,
     addr: SocketAddr,
+    name: String,
     mut dice: Dice,
     tried: Arc<AtomicUsize>,
     tries: usize,
@@ -64,7 +66,8 @@ async fn write(
     let (mut user, mut connection) = connect_user(addr).await;
     let (mut refused, mut stalls) = (0, 0);
     while tried.fetch_add(1, Ordering::Relaxed) < tries {
-        let Ok(guard) = locks.lock(NAME).unwrap().acquire().await else {
+        let Ok(guard) = locks.lock(&name).unwrap().acquire().await else {
+            tried.fetch_sub(1, Ordering::Relaxed);
             continue;
         };
         let (token, stall) = (guard.token().get_i64(), dice.below(STALLS_IN));
@@ -75,7 +78,7 @@ async fn write(
         }
         let (before, within) = if stall == 0 { (stalled, Duration::ZERO) } else { (Duration::ZERO, stalled) };
         pass(before).await;
-        if fenced(&mut user, token, within).await.is_err() {
+        if fenced(&mut user, &name, token, within).await.is_err() {
             refused += 1;
         }
         if user.is_closed() {
@@ -88,10 +91,15 @@ async fn write(
     (refused, stalls)
 }
 
-async fn fenced(user: &mut Client, token: i64, stall: Duration) -> Result<(), tokio_postgres::Error> {
+async fn fenced(
+    user: &mut Client,
+    name: &str,
+    token: i64,
+    stall: Duration,
+) -> Result<(), tokio_postgres::Error> {
     let transaction = user.transaction().await?;
-    transaction.execute("SELECT leasehold.fence('leasehold', $1, $2)", &[&NAME, &token]).await?;
-    transaction.execute("INSERT INTO written VALUES ($1)", &[&token]).await?;
+    transaction.execute("SELECT leasehold.fence('leasehold', $1, $2)", &[&name, &token]).await?;
+    transaction.execute("INSERT INTO written VALUES ($1, $2)", &[&name, &token]).await?;
     pass(stall).await;
     transaction.commit().await
 }
