@@ -8,12 +8,16 @@
 use std::any::Any;
 use std::fmt;
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use leasehold_core::backend::{LockState, StoreConfig};
 use leasehold_core::clock::{Clock, Moment};
-use leasehold_core::{Builder, Entropy, Env, Guarantees, Lock, LockManager, OsEntropy, Timing};
+use leasehold_core::{
+    Builder, Entropy, Env, Error, Guarantees, Lock, LockGuard, LockManager, OsEntropy, Timing,
+};
 use parking_lot::Mutex;
 
 use crate::bugs::Mutation;
@@ -144,6 +148,22 @@ impl World {
     /// `lock`, to be held for `span` at most.
     pub fn bounded(&self, lock: Lock, span: Duration) -> Lock {
         Mutation::bound(self.shared.mutation.as_ref())(lock, span)
+    }
+
+    /// Runs `work` under `lock`.
+    pub(crate) async fn with<T>(
+        &self,
+        lock: &Lock,
+        work: impl AsyncFnOnce(&LockGuard) -> T,
+    ) -> leasehold_core::Result<T> {
+        if !matches!(self.shared.mutation, Some(Mutation::Work)) {
+            return lock.with(work).await;
+        }
+        let guard = lock.acquire().await?;
+        match select(pin!(work(&guard)), guard.lost()).await {
+            Either::Left((done, _)) => Ok(done),
+            Either::Right((reason, _)) => Err(Error::lost(reason)),
+        }
     }
 
     /// The ttl of every lease of the case.

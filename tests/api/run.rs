@@ -4,7 +4,8 @@ use std::future::{Future, pending};
 use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
-use leasehold::{ErrorKind, GuardState, HeldRef, Lock, LostReason, connect};
+use leasehold::memory::MemoryConfig;
+use leasehold::{ErrorKind, GuardState, HeldRef, Lock, LockManager, LostReason, connect};
 use testbed::Beside;
 use tokio::sync::oneshot;
 
@@ -65,4 +66,27 @@ async fn dropped_run_drops_its_work() {
     locks.shutdown().await.unwrap();
     let closed = lock.try_acquire_for(Duration::from_secs(1)).await.unwrap_err();
     assert_eq!(*closed.kind(), ErrorKind::Closed);
+}
+
+/// Work that blocks in a poll keeps the lock from others, and a shutdown waits for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shutdown_waits_for_work_that_blocks() {
+    let store = MemoryConfig::private();
+    let open = async || LockManager::builder(store.clone()).build().await.unwrap();
+    let (here, there) = (open().await, open().await);
+    let (started, start) = oneshot::channel();
+    let (unblock, blocked) = std::sync::mpsc::channel::<()>();
+    let running = spawned(here.lock("a").unwrap(), move |held| async move {
+        started.send(held).unwrap();
+        blocked.recv().unwrap();
+    });
+    let held = start.await.unwrap();
+    let mut down = Box::pin(here.shutdown());
+    assert!(down.as_mut().now_or_never().is_none());
+    assert_eq!(held.lost().await, LostReason::Shutdown);
+    assert!(there.lock("a").unwrap().try_acquire().await.unwrap().is_none(), "held by two");
+    unblock.send(()).unwrap();
+    assert_eq!(running.await.unwrap_err().lost_reason(), Some(LostReason::Shutdown));
+    down.await.unwrap();
+    assert!(there.lock("a").unwrap().try_acquire().await.unwrap().is_some());
 }

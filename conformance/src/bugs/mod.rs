@@ -56,6 +56,8 @@ pub(crate) enum Mutation {
     Clock(fn(HostClock) -> Arc<dyn Clock>),
     /// How `max_hold` is set on a lock.
     Bound(fn(Lock, Duration) -> Lock),
+    /// How work runs under a lock: as a caller would by hand, which the lock does not wait for.
+    Work,
 }
 
 impl Mutation {
@@ -63,7 +65,7 @@ impl Mutation {
     pub(crate) fn around(&self, config: Box<dyn StoreConfig>) -> Box<dyn StoreConfig> {
         match self {
             Self::Store(wrap) | Self::Driver(wrap) => wrap(config),
-            Self::Clock(_) | Self::Bound(_) => config,
+            Self::Clock(_) | Self::Bound(_) | Self::Work => config,
         }
     }
 

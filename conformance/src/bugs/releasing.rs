@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use leasehold_core::Result;
 use leasehold_core::backend::{Grant, Revoke};
 
-use super::{store, table};
+use super::{Mutation, store, table};
 use crate::layer::{Below, Layer};
 
 table! {
@@ -14,6 +14,8 @@ table! {
         "local state is dropped and the entry stays; CURATOR-486, CURATOR-678";
     stale_release_is_fine, g4::a_second_release_is_lost, store(Release::AlwaysFine),
         "a release of a lost lock succeeds, which hides the loss";
+    released_under_its_work, g2::a_lock_outlasts_its_work, Mutation::Work,
+        "a lock is released while the work under it is in the middle of a poll";
     close_without_release, g6::closing_frees_everything, store(CloseOnly),
         "a closed session leaves its entries to their leases";
 }

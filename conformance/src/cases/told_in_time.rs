@@ -1,5 +1,6 @@
 //! Told before it is gone: a guard is not held any more before the store grants anyone else.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,6 +10,7 @@ use futures_util::{FutureExt, StreamExt};
 use leasehold_core::backend::{LeaseId, Renewal, Revoke};
 use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{Change, GuardState, LockGuard, LostReason, Mode};
+use tokio::sync::mpsc;
 
 use crate::cases::exclusion::holds_only_after;
 use crate::layer::{Below, Layer, shared};
@@ -32,6 +34,8 @@ case::table! { "g2":
     events_are_told_once: "a second event stream of a session ends at once",
     a_bounded_hold_ends_in_time: "a holder is notified at the end of its `max_hold`, and the next client \
          holds",
+    a_lock_outlasts_its_work: "work that is in the middle of a poll at a shutdown, a `max_hold` or a revocation ends before \
+         the next client holds, unless the lease ends first; the work that never ends delays it for a ttl",
     with_stops_the_work_on_loss [LEASED]: "work under a lost lock is dropped and returns an error",
     a_share_is_lost_before_a_writer_holds [SHARED|LEASED]: "no writer holds before the last deadline of a \
          dead reader",
@@ -228,6 +232,51 @@ async fn with_stops_the_work_on_loss(world: World) -> Outcome {
     let reason = worked.as_ref().err().and_then(leasehold_core::Error::lost_reason);
     ensure!(reason == Some(LostReason::Expired), "work without its lock returned {worked:?}");
     ensure!(!done.load(Ordering::Relaxed), "the work went on without its lock");
+    Ok(())
+}
+
+async fn a_lock_outlasts_its_work(world: World) -> Outcome {
+    let ends = [LostReason::Shutdown, LostReason::Revoked, LostReason::MaxHold];
+    for (how, is_dropped) in ends.map(|how| (how, true)).into_iter().chain([(LostReason::MaxHold, false)]) {
+        let (here, there) = (world.manager().await?, world.manager().await?);
+        let (lock, next, began) = (here.lock("a")?, there.lock("a")?, world.now());
+        let lock = if how == LostReason::MaxHold { lock.max_hold(world.soon()) } else { lock };
+        let (works, mut at_work) = mpsc::unbounded_channel();
+        let work = world.with(&lock, async |held: &LockGuard| {
+            works.send(held.lost()).map_err(|_| Failure::new("the case has ended"))?;
+            pending::<Outcome>().await
+        });
+        let mut work = Box::pin(work);
+        let lost = tokio::select! {
+            biased;
+            ended = &mut work => return Err(Failure::new(format!("the work ended with {ended:?}"))),
+            lost = at_work.recv() => lost.ok_or_else(|| Failure::new("the work did not begin"))?,
+        };
+        // From here on it is not polled, as if it blocked in its last poll.
+        let clock = world.clone();
+        let next = Task::start(async move { Ok((next.acquire().await?, clock.now())) });
+        world.queued("a", 1).await?;
+        let ended = match how {
+            LostReason::Shutdown => Task::start(async move { Ok(here.shutdown().await?) }),
+            LostReason::Revoked => {
+                let ask = Revoke::Ask { grace: world.moment() };
+                Task::start(async move { Ok(there.revoke("a", ask).await.map(drop)?) })
+            }
+            _ => Task::start(async { Ok(()) }),
+        };
+        let reason = world.within(2 * world.soon(), "the end of the hold", lost).await?;
+        ensure!(reason == how, "it was lost by {reason:?}, and not by {how:?}");
+        world.settle().await;
+        let dropped_at = world.now();
+        let mut work = Some(work);
+        work.take_if(|_| is_dropped);
+        let (next, held_at) = world.joined(2 * world.takeover(), "the next holder", next).await?;
+        let leased_until = began + (world.ttl() - world.margin_of(world.ttl()));
+        let earliest = if is_dropped { dropped_at.min(leased_until) } else { leased_until };
+        ensure!(earliest <= held_at, "after {how:?} another held {:?} too early", earliest.since(held_at));
+        next.release().await?;
+        world.joined(world.takeover(), "the end of the request", ended).await?;
+    }
     Ok(())
 }
 

@@ -136,9 +136,13 @@ impl LockGuard {
         self.ensure_held()
     }
 
-    /// Polls `work` for as long as the lock is held, and returns its result if it was held at its end.
-    pub(super) async fn while_held<T>(&self, work: impl Future<Output = T>) -> Result<T> {
-        let (mut lost, mut work) = (self.lost(), pin!(work));
+    /// Begins work, polls it for as long as the lock is held, and returns its result if it was held at its end.
+    pub(super) async fn while_held<Fut: Future>(&self, begin: impl FnOnce() -> Fut) -> Result<Fut::Output> {
+        let Some(_work) = self.ownership().begin_work() else {
+            return Err(self.held.found_lost(LostReason::Expired));
+        };
+        // After the token, so dropped before it.
+        let (mut lost, mut work) = (self.lost(), pin!(begin()));
         let done = poll_fn(|cx| {
             // Woken by `lost`, decided by the clock: timers stop while a host is suspended.
             let _told = Pin::new(&mut lost).poll(cx);

@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //! - **lead-1** The work of a term is polled only while its guard is held, and is dropped before the guard is. The works of
-//!   two terms of one `run` never exist at the same time. A shutdown, a revocation and a `max_hold` release the lock when
-//!   they end the guard, before the work is dropped: a poll that has begun may overlap the next term elsewhere.
+//!   two terms of one `run` never exist at the same time. Those of two processes do only once the lease of the earlier one, or
+//!   a ttl after its loss, has ended (release-6).
 //! - **lead-2** A campaign ends with the work, with a shutdown, or with an error that no wait mends. After a loss, and
 //!   while the store is unavailable, it begins again, after a pause that grows up to the bound of a request.
 //!
@@ -77,9 +77,9 @@ impl Candidate {
 
     /// Campaigns, and runs `work` as the leader: once in each term, until it returns.
     ///
-    /// The work of a term is dropped at its next await point when leadership is lost, also after a suspend of the host. Another
-    /// process may lead by then: give the [token](HeldRef::token) to what the work writes to.
-    /// Then the candidate campaigns again. While the store is unavailable, it goes on for as long as that takes. A panic
+    /// The work of a term is dropped at its next await point when leadership is lost, also after a suspend of the host. After a
+    /// shutdown or a revocation no other process leads before that, for as long as the lease lasts; after the end of the lease
+    /// one may: give the [token](HeldRef::token) to what the work writes to. Then the candidate campaigns again. While the store is unavailable, it goes on for as long as that takes. A panic
     /// in `work` is this future's, and releases the leadership.
     ///
     /// Returns the result of the term in which the work ended by itself, while it led; the leadership is released then. A

@@ -280,15 +280,16 @@ impl Lock {
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire); [`ErrorKind::Lost`](crate::ErrorKind::Lost) if the lock was lost meanwhile. The work
-    /// is dropped at its next await point, also after a suspend of the host. Another client may hold the lock by then: after
-    /// a shutdown, a revocation and a `max_hold` the lock is released without waiting for the work.
+    /// is dropped at its next await point, also after a suspend of the host. After a shutdown, a revocation and a `max_hold`
+    /// the lock is released when the work has been dropped, or when the lease or a ttl has ended before that: work that blocks
+    /// for longer may overlap the next holder's.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future drops the work and releases the lock in the background.
     pub async fn with<T>(&self, work: impl AsyncFnOnce(&LockGuard) -> T) -> Result<T> {
         let guard = self.acquire().await?;
-        let done = guard.while_held(work(&guard)).await?;
+        let done = guard.while_held(|| work(&guard)).await?;
         guard.release_after_work().await;
         Ok(done)
     }
@@ -326,7 +327,7 @@ impl Lock {
     {
         let guard = self.acquire().await?;
         let handle = GuardHandle::new(&guard);
-        let done = guard.while_held(work(handle.held())).await?;
+        let done = guard.while_held(|| work(handle.held())).await?;
         drop(handle);
         guard.release_after_work().await;
         Ok(done)

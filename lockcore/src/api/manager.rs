@@ -244,8 +244,10 @@ impl LockManager {
     /// Closes the session for all clones and waits for that.
     ///
     /// New and waiting acquisitions fail with [`ErrorKind::Closed`](crate::ErrorKind::Closed). Guards are lost
-    /// ([`LostReason::Shutdown`](crate::LostReason::Shutdown)) and released. This waits at most one ttl for
-    /// pending releases, and for as long as a [`hold_at_least`](Lock::hold_at_least) takes. Later calls wait for the first;
+    /// ([`LostReason::Shutdown`](crate::LostReason::Shutdown)) and released, those of [`Lock::with`], [`Lock::run`] and
+    /// [`lead`](Self::lead) once their work is dropped. This waits at most one ttl for such work, another one for pending
+    /// releases, and for as long as a [`hold_at_least`](Lock::hold_at_least) takes. A future of `run` that is neither polled nor
+    /// dropped meanwhile takes that ttl. Later calls wait for the first;
     /// a call after an error tries again.
     ///
     /// # Errors

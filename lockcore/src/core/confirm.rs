@@ -1,4 +1,5 @@
-//! Sends a release of a grant until the store confirms it, or refuses for good, or it is too late.
+//! Sends a release of a grant until the store confirms it, or refuses for good, or it is too late; before that, waits for the
+//! work under it.
 //!
 //! # Invariants
 //! - **confirm-1** Every release ends: confirmed, or with the reason why not, at the latest one ttl and one
@@ -7,6 +8,8 @@
 //!
 //! Checked by the conformance cases of `g4` and `g5`, and `tests/local`.
 
+use tokio_util::task::TaskTracker;
+
 use crate::backend::{Backoff, LeaseScope};
 use crate::clock::{Deadline, Moment};
 use crate::core::context::Context;
@@ -14,6 +17,25 @@ use crate::core::leases::Leases;
 use crate::core::ownership::Ownership;
 use crate::words::error::{Effect, ErrorKind, Result};
 use crate::words::loss::LostReason;
+
+/// Waits until the works under an ownership that has ended are dropped: until its own lease ends, or else for a ttl.
+pub(crate) async fn until_dropped(works: &TaskTracker, context: &Context, ownership: &Ownership) {
+    let (env, lease) = (&context.env, &ownership.grant.lease);
+    let until = match ownership.last_deadline() {
+        Deadline::At(at) if lease.scope == LeaseScope::Entry => at,
+        // A session is renewed for others.
+        Deadline::At(_) | Deadline::Never => env.now() + lease.ttl,
+    };
+    tokio::select! {
+        biased;
+        () = works.wait() => {}
+        () = env.gone() => {}
+        () = env.sleep_until(until) => tracing::warn!(
+            lock = %ownership.grant.name,
+            "work still runs after its lock was lost; releasing: move blocking work to `spawn_blocking`"
+        ),
+    }
+}
 
 /// Releases the grant of an ownership that has ended.
 pub(crate) async fn release_until_confirmed(

@@ -71,6 +71,13 @@ pub(crate) async fn shutdown(core: Arc<Core>) -> Result<()> {
             false
         }
     };
+    // The watchdog renews meanwhile: it is the session that keeps such a lock, where there is one.
+    core.at_work.close();
+    tokio::select! {
+        biased;
+        () = core.at_work.wait() => {}
+        () = context.env.gone() => {}
+    }
     context.close();
     if leaves {
         context.store_env.spawn(PutOff(Arc::clone(&core)).lapse());

@@ -49,6 +49,8 @@ pub(crate) struct Core {
     pub(crate) leases: Arc<Leases>,
     /// Counts the ownerships whose release is put off.
     pub(crate) put_off: TaskTracker,
+    /// Counts the releases that wait for work.
+    pub(crate) at_work: TaskTracker,
     pub(crate) guards_dropped: AtomicU64,
     /// How many ttls have passed.
     pub(crate) rounds: AtomicU32,
@@ -137,6 +139,8 @@ pub(crate) struct Rejected {
 pub(crate) struct PendingRelease {
     lock: LocalLock,
     ownership: Arc<Ownership>,
+    /// What it waits for before it is sent (release-6), and how a shutdown counts that.
+    works: Option<(TaskTracker, TaskTrackerToken)>,
     in_background: bool,
     /// The store has confirmed, or will not.
     is_over: bool,
@@ -151,6 +155,7 @@ impl Core {
             names: Names::new(),
             leases,
             put_off: TaskTracker::new(),
+            at_work: TaskTracker::new(),
             guards_dropped: AtomicU64::new(0),
             rounds: AtomicU32::new(0),
             waiters: AtomicU64::new(0),
@@ -231,8 +236,11 @@ impl Core {
         if session_over {
             // The backend ends a session as a whole (B3).
             lock.change(|state| state.released(ownership));
-        } else {
+        } else if reason == LostReason::RuntimeGone {
+            // Its works have no runtime, either.
             PendingRelease::new(&lock, ownership).in_background();
+        } else {
+            PendingRelease::new(&lock, ownership).after_work().in_background();
         }
     }
 

@@ -10,6 +10,8 @@
 //! - **release-4** Every release ends (confirm-1). A session that would keep an unconfirmed entry is ended then.
 //! - **release-5** A release before the guard's `hold_at_least` has passed leaves grant and queue as they are; the watchdog
 //!   ends the ownership then.
+//! - **release-6** An ownership that ends under work, such as that of `Lock::run`, is released after all of it is dropped, or
+//!   after its lease or a ttl has ended. A shutdown waits for that.
 //!
 //! Checked by the conformance cases of `g4` and `g5`, the tests below, and `tests/local`.
 
@@ -19,7 +21,7 @@ use std::time::Duration;
 
 use crate::backend::{LeaseScope, Renewal};
 use crate::clock::Moment;
-use crate::core::confirm::release_until_confirmed;
+use crate::core::confirm::{release_until_confirmed, until_dropped};
 use crate::core::context::Context;
 use crate::core::holds::{Core, Hold, LocalLock, PendingRelease};
 use crate::core::metrics::{self, Timer};
@@ -159,10 +161,18 @@ impl PendingRelease {
         Self {
             lock: lock.clone(),
             ownership: Arc::clone(ownership),
+            works: None,
             in_background: false,
             is_over: false,
             _awaited: lock.core.context.env.as_task(),
         }
+    }
+
+    /// The same after the works under it (release-6).
+    pub(super) fn after_work(mut self) -> Self {
+        let works = self.ownership.works();
+        self.works = works.map(|works| (works, self.lock.core.at_work.token()));
+        self
     }
 
     /// Continues without a caller: in place if the store needs no runtime. Then the queue calls the next waiter.
@@ -181,6 +191,9 @@ impl PendingRelease {
     /// Releases the grant at the store, and frees the name, however that ended.
     pub(super) async fn settled(mut self) -> Result<()> {
         let (Core { context, leases, .. }, grant) = (&*self.lock.core, &self.ownership.grant);
+        if let Some((works, _counted)) = self.works.take() {
+            until_dropped(&works, context, &self.ownership).await;
+        }
         let released = release_until_confirmed(context, leases, &self.ownership).await;
         let released = released.map_err(|error| context.error_about(&grant.name, error));
         if let Err(error) = &released

@@ -24,6 +24,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tokio::sync::watch;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::backend::Grant;
 use crate::backend::panic::waking;
@@ -51,6 +53,8 @@ struct Status {
     max_hold: Option<Moment>,
     /// Of a guard with a `hold_at_least`.
     at_least: Option<Box<AtLeast>>,
+    /// Counts the works that run under it; made with the first one, and closed.
+    works: Option<TaskTracker>,
     /// Of each guard, by its index: made when its changes are first watched.
     watchers: SmallVec<[(u16, Watchers); 1]>,
 }
@@ -87,7 +91,7 @@ impl Ownership {
     pub(crate) fn new(grant: Grant, mode: Mode, lease_deadline: Arc<LeaseDeadline>, slot: usize) -> Self {
         let (state, watchers) = (on_lease(&lease_deadline), SmallVec::new());
         let standing = Standing { state, revocation_deadline: None };
-        let status = Status { standing, max_hold: None, at_least: None, watchers };
+        let status = Status { standing, max_hold: None, at_least: None, works: None, watchers };
         let (status, slot) = (Mutex::new(status), AtomicUsize::new(slot));
         Self {
             grant,
@@ -218,6 +222,19 @@ impl Ownership {
             waking(|| watchers.send_replace(last));
         }
         true
+    }
+
+    /// Counts work under it until that is dropped; `None` once it has ended.
+    pub(crate) fn begin_work(&self) -> Option<TaskTrackerToken> {
+        // RACE: with `status` locked, as `end` has it: work that its end does not wait for never begins (release-6).
+        let mut status = self.status.lock();
+        let begun = !status.standing.is_lost();
+        begun.then(|| status.works.get_or_insert_with(closed_tracker).token())
+    }
+
+    /// The works that were begun under it and are not dropped, if there are any.
+    pub(crate) fn works(&self) -> Option<TaskTracker> {
+        self.status.lock().works.clone().filter(|works| !works.is_empty())
     }
 
     /// Whether its guard is done and its release is put off.
@@ -382,6 +399,13 @@ impl Status {
         let place = self.watchers.iter().position(|(watched, _)| *watched == guard)?;
         Some(self.watchers.swap_remove(place).1)
     }
+}
+
+/// One whose `wait` ends whenever it is empty.
+fn closed_tracker() -> TaskTracker {
+    let tracker = TaskTracker::new();
+    tracker.close();
+    tracker
 }
 
 /// Notifies the watchers of a guard of its release; not under any mutex (ownership-5).
