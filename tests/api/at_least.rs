@@ -196,6 +196,49 @@ async fn shortest_hold_ends_early_by_the_store_only() {
     assert!(scene.clock.now().since(began) < TTL);
 }
 
+/// A release that meets a revocation puts nothing off, whichever comes first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn revocation_that_meets_a_release_frees_the_name() {
+    let store = MemoryConfig::private();
+    let open = async || LockManager::builder(store.clone()).ttl(TTL).build().await.unwrap();
+    let (host, admin) = (open().await, open().await);
+    let job = host.lock("job").unwrap().hold_at_least(24 * AT_LEAST);
+    for _ in 0..16 {
+        let guard = job.acquire().await.unwrap();
+        let revoked = Beside::start({
+            let admin = admin.clone();
+            async move { admin.revoke("job", Revoke::Ask { grace: AT_LEAST }).await }
+        });
+        let released = Beside::start(async move { guard.release().await });
+        released.await.unwrap();
+        // Free long before the grace has passed.
+        let free = admin.lock("job").unwrap().wait(TTL).acquire().await.unwrap();
+        free.release().await.unwrap();
+        let answer = revoked.await.unwrap();
+        assert!(matches!(answer, Revocation::Released | Revocation::NotHeld), "{answer:?}");
+    }
+}
+
+/// The span is that of each guard: it passes on with no hand-off.
+#[tokio::test(start_paused = true)]
+async fn hand_off_begins_a_shortest_hold_of_its_own() {
+    let scene = Scene::new().await;
+    let first = scene.host.lock("job").unwrap().acquire().await.unwrap();
+    let counter = first.token().counter();
+    let waiting = [scene.job(), scene.host.lock("job").unwrap()];
+    let [next, last] = waiting.map(|lock| Beside::start(async move { lock.acquire().await }));
+    pass(MOMENT).await;
+    first.release().await.unwrap();
+    let next = next.await.unwrap();
+    assert_eq!(next.token().counter(), counter, "passed on within the process");
+    let began = scene.clock.now();
+    next.release().await.unwrap();
+    let last = last.await.unwrap();
+    assert_eq!(scene.clock.now().since(began), AT_LEAST);
+    last.release().await.unwrap();
+    assert_eq!(scene.free_after().await, Duration::ZERO);
+}
+
 /// Of several locks that are not all free, none stays held; spans that contradict each other are refused.
 #[tokio::test(start_paused = true)]
 async fn failed_attempt_keeps_no_name() {

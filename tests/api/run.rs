@@ -90,3 +90,15 @@ async fn shutdown_waits_for_work_that_blocks() {
     down.await.unwrap();
     assert!(there.lock("a").unwrap().try_acquire().await.unwrap().is_some());
 }
+
+/// A panic in the work is the caller's, and releases the lock in the background.
+#[tokio::test]
+async fn panic_in_the_work_releases_the_lock() {
+    let locks = connect("memory://").await.unwrap();
+    let lock = locks.lock("a").unwrap();
+    let mut died = tokio::task::JoinSet::new();
+    died.spawn(lock.clone().run(async |_held| panic!("the work fails")));
+    assert!(died.join_next().await.unwrap().unwrap_err().is_panic());
+    lock.acquire().await.unwrap().release().await.unwrap();
+    locks.shutdown().await.unwrap();
+}

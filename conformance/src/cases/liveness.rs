@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::backend::Revoke;
-use leasehold_core::{ErrorKind, HeldRef, LostReason, Mode};
+use leasehold_core::{ErrorKind, Guarantees, HeldRef, LostReason, Mode};
 use tokio::sync::mpsc;
 
 use crate::network::Network;
@@ -28,8 +28,8 @@ case::table! { "g6":
          released at once",
     a_lock_may_have_its_own_ttl [PER_LOCK_TTL|LEASED]: "a shorter lease ends sooner",
     local_waiters_outlive_a_lost_hold: "local waiters of the process that lost the lock still get it",
-    leadership_passes_on: "another candidate leads in time when the leader's work panics, when it is revoked, and when \
-         its process ends",
+    leadership_passes_on: "another candidate leads in time when the leader's work panics, when it is revoked, \
+         stopped or shut down, and after an outage of a store with leases",
     waiting_for_one_name_delays_no_other: "a wait is for one name",
     a_dead_reader_holds_a_writer_up_for_a_ttl [SHARED|LEASED]: "permits of a dead process are free while \
          other holders live and release",
@@ -220,7 +220,13 @@ async fn local_waiters_outlive_a_lost_hold(world: World) -> Outcome {
 }
 
 async fn leadership_passes_on(world: World) -> Outcome {
-    let managers = [world.manager().await?, world.manager().await?];
+    let networks = [0, 1].map(|_| Network::new(world.crossing()));
+    let hosts = [0, 1].map(|_| world.host(0));
+    let open = async |process: usize| {
+        let clock = Arc::clone(&hosts[process].1);
+        world.behind(networks[process].wrap()).manager_with(|builder| builder.clock(clock)).await
+    };
+    let managers = [open(0).await?, open(1).await?];
     let (begins, mut terms) = mpsc::unbounded_channel();
     let campaign = |process: usize, panics: bool| {
         let (candidate, begins) = (managers[process].lead("a")?, begins.clone());
@@ -253,8 +259,21 @@ async fn leadership_passes_on(world: World) -> Outcome {
     let third = campaign(0, false)?;
     world.queued("a", 1).await?;
     managers[0].revoke("a", Revoke::AT_ONCE).await?;
-    let (leader, led) = next("a revocation", Some(led)).await?;
+    let (mut leader, mut led) = next("a revocation", Some(led)).await?;
     world.queued("a", 1).await?;
+    if world.guarantees().contains(Guarantees::LEASED) {
+        let (stopped, _) = &hosts[leader];
+        stopped.stop();
+        (_, led) = next("a stop of its process", Some(led)).await?;
+        stopped.resume();
+        world.queued("a", 1).await?;
+        networks.iter().for_each(Network::cut);
+        world.pass(3 * world.ttl()).await;
+        ensure!(led.ensure_held().is_err(), "it leads without a store");
+        networks.iter().for_each(Network::heal);
+        (leader, led) = next("an outage of three ttls", Some(led)).await?;
+        world.queued("a", 1).await?;
+    }
     managers[leader].shutdown().await?;
     next("a shutdown", Some(led)).await?;
     let ended = if leader == 0 { third } else { second };
