@@ -219,7 +219,11 @@ impl Server {
     pub async fn kill(&mut self) -> io::Result<()> {
         // It would start others meanwhile.
         self.process.stop().await?;
-        let lives = |child: &Pid| fs::read_link(format!("/proc/{}/exe", child.as_raw_pid())).is_ok();
+        // A zombie has given back its shared memory.
+        let lives = |child: &Pid| {
+            let stat = fs::read_to_string(format!("/proc/{}/stat", child.as_raw_pid()));
+            stat.is_ok_and(|stat| !stat.contains(") Z ") && !stat.contains(") X "))
+        };
         // One that has not ended keeps the next server from starting, and the list is not whole while some end.
         loop {
             let living: Vec<_> = self.children()?.into_iter().filter(lives).collect();
