@@ -200,12 +200,9 @@ impl PostgresConfig {
             #[cfg(unix)]
             Host::Unix(path) => path.display().to_string(),
         };
-        self.server
-            .get_hosts()
-            .iter()
-            .enumerate()
-            .map(|(at, host)| format!("{}:{}", name(host), port(at)))
-            .collect()
+        let (hosts, addresses) = (self.server.get_hosts(), self.server.get_hostaddrs());
+        let names = hosts.iter().map(name).chain(addresses.iter().skip(hosts.len()).map(ToString::to_string));
+        names.enumerate().map(|(at, name)| format!("{name}:{}", port(at))).collect()
     }
 
     pub(crate) fn database(&self) -> &str {
@@ -251,6 +248,9 @@ mod tests {
         let expected = PostgresConfig::from(server).prefix("p").schema("s").create(false).listen(false);
         assert_eq!(all, expected.durable_release(true).synchronous_replicas());
         assert_eq!(all.hosts(), ["h:5432", "::1:2"]);
+        let mut unnamed = Config::new();
+        unnamed.hostaddr([10, 0, 0, 1].into()).hostaddr([10, 0, 0, 2].into()).port(7);
+        assert_eq!(PostgresConfig::from(unnamed).checked().unwrap().hosts(), ["10.0.0.1:7", "10.0.0.2:7"]);
         assert!(!format!("{all:?}").contains("s@cret"));
     }
 

@@ -31,28 +31,26 @@ async fn of_host(env: &Env, config: &Config, at: usize) -> Result<Vec<Config>> {
         ports.get(at).or_else(|| ports.first()).copied().unwrap_or(crate::PostgresConfig::DEFAULT_PORT);
     let mut alone = without_hosts(config);
     alone.port(port);
+    let address = config.get_hostaddrs().get(at);
     let name = match config.get_hosts().get(at) {
         #[cfg(unix)]
         Some(Host::Unix(path)) => {
             alone.host_path(path);
             return Ok(vec![alone]);
         }
-        Some(Host::Tcp(name)) => {
-            // The server's certificate has this name.
-            alone.host(name);
-            Some(name)
-        }
-        None => None,
+        Some(Host::Tcp(name)) => name.clone(),
+        None => address.map(ToString::to_string).unwrap_or_default(),
     };
-    let addresses = match (config.get_hostaddrs().get(at), name) {
-        (Some(address), _) => vec![*address],
-        (None, Some(name)) => {
+    // The server's certificate has this name.
+    alone.host(&name);
+    let addresses = match address {
+        Some(address) => vec![*address],
+        None => {
             let bound = env.timing().op_timeout;
             let known = env.within(bound, lookup_host((name.as_str(), port))).await;
             let known = known.ok_or_else(|| error::silent(bound))?;
-            known.map_err(|cause| error::unknown_host(name, &cause))?.map(|address| address.ip()).collect()
+            known.map_err(|cause| error::unknown_host(&name, &cause))?.map(|address| address.ip()).collect()
         }
-        (None, None) => Vec::new(),
     };
     let with = |address| {
         let mut with = alone.clone();
@@ -137,6 +135,9 @@ mod tests {
         let mut two = all.clone();
         two.host("127.0.0.1").port(1).host("127.0.0.2").port(2);
         assert_eq!(addresses(&env, &two).await.unwrap(), expected);
+        let mut unnamed = all.clone();
+        unnamed.port(1).port(2).hostaddr(local).hostaddr("127.0.0.2".parse().unwrap());
+        assert_eq!(addresses(&env, &unnamed).await.unwrap(), expected);
 
         let mut unknown = Config::new();
         // No resolver asks for a name that long.
