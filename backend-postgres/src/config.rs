@@ -63,7 +63,7 @@ impl PostgresConfig {
     /// The port of a host that names none.
     pub const DEFAULT_PORT: u16 = 5432;
 
-    /// The namespace of the locks within the schema. Default `leasehold`.
+    /// The namespace of the locks within the schema, at most 512 bytes. Default `leasehold`.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
@@ -182,9 +182,9 @@ impl PostgresConfig {
             let form = "expected postgres://user@host/database";
             return Err(Error::invalid_option(format!("cannot use Postgres without a host: {form}")));
         }
-        if self.prefix.chars().any(char::is_control) {
-            let why = format!("`prefix` {:?} is invalid: it contains a control character", self.prefix);
-            return Err(Error::invalid_option(why));
+        if self.prefix.len() > MAX_PREFIX_BYTES || self.prefix.chars().any(char::is_control) {
+            let form = format!("expected at most {MAX_PREFIX_BYTES} bytes without control characters");
+            return Err(Error::invalid_option(format!("`prefix` {:?} is invalid: {form}", self.prefix)));
         }
         schema::valid(&self.schema)?;
         self.encryption()?;
@@ -225,6 +225,9 @@ impl PostgresConfig {
         server
     }
 }
+
+/// An index of the server holds the prefix.
+const MAX_PREFIX_BYTES: usize = 512;
 
 #[cfg(test)]
 mod tests {
@@ -285,6 +288,7 @@ mod tests {
             "postgres://h/d?schema=a%22b",
             "postgres://h/d?schema=a%0ab",
             "postgres://h/d?prefix=a%0ab",
+            &format!("postgres://h/d?prefix={}", "a".repeat(513)),
             "postgres://h/d?ca=/there/is/no/such/file",
         ] {
             let error = config(url).unwrap_err();

@@ -4,6 +4,7 @@
 //! connection, maybe after the commit. A connection that broke says nothing of what it carried.
 
 use std::error::Error as StdError;
+use std::fmt;
 use std::time::Duration;
 
 pub(crate) use leasehold_core::backend::closed;
@@ -46,11 +47,20 @@ pub(crate) fn unknown_host(name: &str, cause: &std::io::Error) -> Error {
 }
 
 fn of_server(said: &DbError) -> Error {
+    let text = format!("{} ({})", said.message(), said.code().code());
+    if is_of(said, "54000", "PreCommit_Notify") {
+        return Error::not_applied(Unavailable, "the notification queue of the server is full")
+            .with_source(FullQueue(text));
+    }
     let (kind, sentence) = of_code(said.code().code());
     let is_over = matches!(said.parsed_severity(), Some(Severity::Fatal | Severity::Panic) | None);
     let effect = if is_over { Unknown } else { NotApplied };
-    let text = format!("{} ({})", said.message(), said.code().code());
     Error::new(kind, effect, sentence).with_source(text)
+}
+
+/// Whether a routine of the server has said it: codes have several meanings, and texts are in the server's language.
+fn is_of(said: &DbError, code: &str, routine: &str) -> bool {
+    said.code().code() == code && said.routine() == Some(routine)
 }
 
 /// The meaning of a code of the server.
@@ -62,7 +72,6 @@ fn of_code(code: &str) -> (ErrorKind, &'static str) {
             "the server begins transactions at another isolation level: run `ALTER ROLE ... SET \
              default_transaction_isolation = 'read committed'`",
         ),
-        QUEUE_IS_FULL => (Unavailable, "the notification queue of the server is full"),
         OLDER_CONNECTION => (Unavailable, "the request was sent on an older connection"),
         "55P03" | "57014" | "40P01" | "40001" => {
             (Unavailable, "the server did not get to the request in time")
@@ -101,10 +110,22 @@ pub(crate) fn is_without_schema(error: &tokio_postgres::Error) -> bool {
     error.as_db_error().is_some_and(|said| said.code().code() == WITHOUT_SCHEMA)
 }
 
-/// Whether another connection is needed to ask again.
+/// Whether the same change may succeed if it notifies nobody.
 pub(crate) fn is_full_queue(error: &Error) -> bool {
-    format!("{error:#}").contains(QUEUE_IS_FULL)
+    error.source().is_some_and(|cause| cause.is::<FullQueue>())
 }
+
+/// The server's words for a full notification queue.
+#[derive(Debug)]
+struct FullQueue(String);
+
+impl fmt::Display for FullQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl StdError for FullQueue {}
 
 pub(crate) fn silent(bound: Duration) -> Error {
     Error::new(Unavailable, Unknown, format!("the server did not answer within {bound:?}"))
@@ -170,7 +191,6 @@ fn cause(error: &(dyn StdError + 'static)) -> String {
 
 const SESSION_IS_OVER: &str = "LH001";
 const OLDER_CONNECTION: &str = "LH004";
-const QUEUE_IS_FULL: &str = "54000";
 const WITHOUT_SCHEMA: &str = "3F000";
 const LISTEN_ELSEWHERE: &str = "use `listen=false`, or connect to the server itself";
 const NO_SCHEMA: &str =
@@ -188,7 +208,7 @@ mod tests {
             ("LH001", lost),
             ("LH003", Unsupported),
             ("LH004", Unavailable),
-            ("54000", Unavailable),
+            ("54000", Protocol),
             ("55P03", Unavailable),
             ("57014", Unavailable),
             ("40P01", Unavailable),
