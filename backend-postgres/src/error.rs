@@ -115,6 +115,11 @@ pub(crate) fn is_full_queue(error: &Error) -> bool {
     error.source().is_some_and(|cause| cause.is::<FullQueue>())
 }
 
+/// Whether the server goes on to answer success although no standby has the change: an administrator has cancelled the wait.
+pub(crate) fn is_unreplicated(notice: &DbError) -> bool {
+    is_of(notice, "01000", "SyncRepWaitForLSN")
+}
+
 /// The server's words for a full notification queue.
 #[derive(Debug)]
 struct FullQueue(String);

@@ -7,18 +7,21 @@
 //! - **postgres.connection-1** Every request has a bound. A request without an answer ends its connections, and is never
 //!   cancelled at the server: with synchronous standbys the server would then answer success for what no standby has.
 //! - **postgres.connection-2** A failure ends the connections that it was seen on, and no later ones.
+//! - **postgres.connection-3** With `replicas=sync` no answer counts after an administrator has cancelled a wait for the standby:
+//!   the server warns of it before it answers success. Held by `synchronous_standby_has_every_grant`.
 
 mod hosts;
 mod reply;
 mod wire;
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use leasehold_core::backend::Reopen;
 use leasehold_core::{Effect, Env, Error, Result};
-use tokio_postgres::Config;
 use tokio_postgres::types::Type;
+use tokio_postgres::{AsyncMessage, Config};
 use tokio_util::sync::CancellationToken;
 
 use crate::certificates::Encryption;
@@ -29,8 +32,11 @@ use crate::schema;
 pub(crate) use reply::{Columns, Rows, Values};
 pub(crate) use wire::Wire;
 
-/// The receiver of messages to the channel of this manager.
-pub(crate) type OnMessage = Arc<dyn Fn(&str) + Send + Sync>;
+/// The receiver of notifications to the channel of this manager.
+pub(crate) type OnNotification = Box<dyn Fn(&str) + Send + Sync>;
+
+/// The receiver of what a server sends besides answers. After a break no answer that follows on that connection counts.
+type OnMessage = Arc<dyn Fn(AsyncMessage) -> ControlFlow<()> + Send + Sync>;
 
 pub(crate) struct Connections {
     env: Env,
@@ -64,22 +70,36 @@ impl Connections {
         config: &PostgresConfig,
         encryption: Option<Encryption>,
         env: Env,
-        on_message: OnMessage,
+        on_notification: OnNotification,
     ) -> Self {
         let mut bits = [0; 16];
         env.random(&mut bits);
         let digits: String = bits.iter().map(|byte| format!("{byte:02x}")).collect();
+        let channel = if config.listen { format!("lh_{digits}") } else { String::new() };
         let hears = Arc::new(AtomicBool::new(!config.listen));
-        let (heard, inner) = (Arc::clone(&hears), on_message);
+        let (heard, own, needs_replicas) = (Arc::clone(&hears), channel.clone(), config.needs_replicas);
         let on_message: OnMessage = Arc::new(move |message| {
-            heard.store(true, Ordering::Relaxed);
-            inner(message);
+            match message {
+                AsyncMessage::Notification(told) if told.channel() == own => {
+                    heard.store(true, Ordering::Relaxed);
+                    on_notification(told.payload());
+                }
+                AsyncMessage::Notice(said) if needs_replicas && error::is_unreplicated(&said) => {
+                    tracing::debug!(
+                        notice = said.message(),
+                        "the connection ends: no standby has the change"
+                    );
+                    return ControlFlow::Break(());
+                }
+                _ => {}
+            }
+            ControlFlow::Continue(())
         });
         Self {
             connections: config.for_connections(env.timing().op_timeout),
             encryption,
             config: config.clone(),
-            channel: if config.listen { format!("lh_{digits}") } else { String::new() },
+            channel,
             on_message,
             line: Reopen::new(env.clone()),
             generation: AtomicU64::new(0),
@@ -153,8 +173,7 @@ impl Connections {
         let guard = broken.clone().drop_guard();
         let wire = || {
             let encryption = self.encryption.as_ref();
-            let (channel, has_schema) = (&self.channel, &self.has_schema);
-            Wire::connect(&self.env, address, encryption, &broken, channel, &self.on_message, has_schema)
+            Wire::connect(&self.env, address, encryption, &broken, &self.on_message, &self.has_schema)
         };
         let (requests, renewals) = tokio::try_join!(Box::pin(wire()), Box::pin(wire()))?;
         guard.disarm();

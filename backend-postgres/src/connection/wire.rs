@@ -8,7 +8,7 @@ use std::time::Duration;
 use leasehold_core::{Effect, Env, Result};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
-use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls};
+use tokio_postgres::{Client, Config, Connection, NoTls};
 use tokio_util::sync::CancellationToken;
 
 use super::OnMessage;
@@ -32,23 +32,22 @@ impl Wire {
         config: &Config,
         encryption: Option<&Encryption>,
         broken: &CancellationToken,
-        channel: &str,
         on_message: &OnMessage,
         has_schema: &Arc<AtomicBool>,
     ) -> Result<Self> {
-        let (channel, on_message, ends) = (channel.to_owned(), OnMessage::clone(on_message), broken.clone());
+        let (on_message, ends) = (OnMessage::clone(on_message), broken.clone());
         let client = match encryption {
             None => {
                 let (client, connection) =
                     config.connect(NoTls).await.map_err(|error| error::of_connecting(&error))?;
-                env.spawn(drive(connection, ends, channel, on_message));
+                env.spawn(drive(connection, ends, on_message));
                 client
             }
             #[cfg(feature = "tls")]
             Some(encryption) => {
                 let made = config.connect(encryption.clone()).await;
                 let (client, connection) = made.map_err(|error| error::of_connecting(&error))?;
-                env.spawn(drive(connection, ends, channel, on_message));
+                env.spawn(drive(connection, ends, on_message));
                 client
             }
             #[cfg(not(feature = "tls"))]
@@ -104,13 +103,9 @@ impl Wire {
     }
 }
 
-/// Moves the bytes of a connection until it ends, or `broken` does.
-async fn drive<S, T>(
-    mut connection: Connection<S, T>,
-    broken: CancellationToken,
-    channel: String,
-    on_message: OnMessage,
-) where
+/// Moves the bytes of a connection until it ends, `broken` does, or a message says that no answer after it counts.
+async fn drive<S, T>(mut connection: Connection<S, T>, broken: CancellationToken, on_message: OnMessage)
+where
     S: AsyncRead + AsyncWrite + Unpin + Send,
     T: AsyncRead + AsyncWrite + Unpin + Send,
 {
@@ -118,9 +113,8 @@ async fn drive<S, T>(
     while let Some(Some(Ok(message))) =
         broken.run_until_cancelled(poll_fn(|cx| connection.poll_message(cx))).await
     {
-        match message {
-            AsyncMessage::Notification(told) if told.channel() == channel => on_message(told.payload()),
-            _ => {}
+        if on_message(message).is_break() {
+            return;
         }
     }
 }

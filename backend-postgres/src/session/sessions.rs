@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Session;
 use crate::config::PostgresConfig;
-use crate::connection::{Connections, OnMessage};
+use crate::connection::{Connections, OnNotification};
 use crate::error;
 use crate::protocol::Notice;
 use crate::schema;
@@ -34,14 +34,14 @@ impl Sessions {
         let encryption = config.encryption()?;
         Ok(Arc::new_cyclic(|sessions: &Weak<Self>| {
             let sessions = Weak::clone(sessions);
-            let on_message: OnMessage = Arc::new(move |text| {
+            let on_notification: OnNotification = Box::new(move |text| {
                 let session = sessions.upgrade().and_then(|sessions| sessions.current.last());
                 if let Some((session, message)) = session.zip(Notice::read(text)) {
                     session.hears(message);
                 }
             });
             Self {
-                server: Arc::new(Connections::new(config, encryption, env.clone(), on_message)),
+                server: Arc::new(Connections::new(config, encryption, env.clone(), on_notification)),
                 schema: schema::quoted(&config.schema),
                 closing: CancellationToken::new(),
                 events,

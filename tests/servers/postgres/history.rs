@@ -1,9 +1,9 @@
 //! Another history of the server begins a larger era: a standby that is promoted, a restore to a point in time, a dump that
 //! is restored. Tokens grow, and sessions that live on keep their holds.
 
-use leasehold::{ErrorKind, FencingToken, Guarantees, connect};
-use testbed::postgres::Setup;
-use testbed::{Scratch, eventually};
+use leasehold::{ErrorKind, FencingToken, Guarantees, LockManager, connect};
+use testbed::postgres::{Server, Setup};
+use testbed::{Beside, Scratch, eventually};
 
 use super::{open, url};
 use crate::fixture::{NAME, hold, queued};
@@ -37,6 +37,9 @@ async fn promoted(is_synchronous: bool) {
     }
     let (one, other) = (open(&hosts, more).await, open(&hosts, more).await);
     assert_eq!(one.guarantees().contains(Guarantees::SURVIVES_FAILOVER), is_synchronous);
+    if is_synchronous {
+        wait_for_the_standby_is_cancelled(&primary, &standby, &one).await;
+    }
     let guard = hold(&one).await;
     let waiting = queued(&other, 0, &one).await;
     let behind = "SELECT count(*) FROM pg_stat_replication WHERE replay_lsn < pg_current_wal_flush_lsn()";
@@ -65,6 +68,24 @@ async fn promoted(is_synchronous: bool) {
     assert!(next.token() > token);
     next.release().await.unwrap();
     assert!(era(hold(&other).await.token()) > era(token));
+}
+
+/// An administrator does so: the server answers success for what no standby has, and the lock is not held before one has it.
+async fn wait_for_the_standby_is_cancelled(primary: &Server, standby: &Server, locks: &LockManager) {
+    standby.stop().await.unwrap();
+    let lock = locks.lock("cancelled").unwrap();
+    let waiting = Beside::start(async move { lock.acquire().await.unwrap() });
+    let waits = async |function: &str, what: &str| {
+        let which = format!("wait_event = 'SyncRep' AND query LIKE '%.{function}(%'");
+        let pids = format!("SELECT {what} FROM pg_stat_activity WHERE {which}");
+        !primary.sql(&pids).await.unwrap().is_empty()
+    };
+    eventually("the wait is cancelled", async || waits("acquire", "pg_cancel_backend(pid)").await).await;
+    let goes_on = async || waiting.is_finished() || waits("mine", "pid").await;
+    eventually("it asks on another connection", goes_on).await;
+    assert!(!waiting.is_finished(), "it holds what no standby has");
+    standby.cont().unwrap();
+    waiting.end("it holds").await.release().await.unwrap();
 }
 
 /// What was granted after that point is forgotten, and the next token is larger all the same.
