@@ -59,10 +59,7 @@ impl PostgresBackend {
         let guarantees = reach | modes | order | survives;
         // From here on, dropping it ends the started tasks.
         let backend = Self { sessions: Arc::new(OpenSessions(sessions)), guarantees, inbox };
-        let sessions = &backend.sessions.0;
-        let bound = sessions.env.timing().connect_timeout;
-        let begun = sessions.env.within(bound, sessions.session()).await;
-        begun.unwrap_or_else(|| Err(sessions.server.why_not()))?;
+        backend.sessions.0.begin().await?;
         Ok(backend)
     }
 }

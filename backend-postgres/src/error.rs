@@ -105,11 +105,6 @@ pub(crate) fn needs_another_connection(error: &tokio_postgres::Error) -> bool {
     said.is_none_or(|code| matches!(code, OLDER_CONNECTION | "25006" | "55000" | WITHOUT_SCHEMA))
 }
 
-/// Whether the schema is not there any more.
-pub(crate) fn is_without_schema(error: &tokio_postgres::Error) -> bool {
-    error.as_db_error().is_some_and(|said| said.code().code() == WITHOUT_SCHEMA)
-}
-
 /// Whether the same change may succeed if it notifies nobody.
 pub(crate) fn is_full_queue(error: &Error) -> bool {
     error.source().is_some_and(|cause| cause.is::<FullQueue>())
@@ -131,6 +126,12 @@ impl fmt::Display for FullQueue {
 }
 
 impl StdError for FullQueue {}
+
+/// The store could not be opened in time.
+pub(crate) fn not_opened(bound: Duration, last: Error) -> Error {
+    Error::not_applied(Unavailable, format!("cannot open a session within {bound:?}"))
+        .with_source(last.with_effect(NotApplied))
+}
 
 pub(crate) fn silent(bound: Duration) -> Error {
     Error::new(Unavailable, Unknown, format!("the server did not answer within {bound:?}"))

@@ -32,9 +32,11 @@ pub(crate) fn quoted(schema: &str) -> String {
     format!("\"{schema}\"")
 }
 
-/// Checks that the schema is there in this version; creates it if the configuration says so.
-pub(crate) async fn ensure(config: &PostgresConfig, wire: &Arc<Wire>) -> Result<()> {
+/// Checks that the schema is there in this version; creates it if the configuration says so. One that is not `known` has to be
+/// leasehold's own, too: a right that is granted later ends no manager.
+pub(crate) async fn ensure(config: &PostgresConfig, wire: &Arc<Wire>, known: bool) -> Result<()> {
     let mut found = version(config, wire).await?;
+    let is_known = known && found.is_some();
     if found.is_none() && config.create {
         let install = format!(
             "SET LOCAL statement_timeout = 0; DO $install$ BEGIN PERFORM pg_advisory_xact_lock({INSTALLING}); \
@@ -48,7 +50,7 @@ pub(crate) async fn ensure(config: &PostgresConfig, wire: &Arc<Wire>) -> Result<
             return Err(error);
         }
     }
-    if found.is_some() && !is_private(&config.schema, wire).await? {
+    if found.is_some() && !is_known && !is_private(&config.schema, wire).await? {
         return Err(error::shared_schema(&config.schema));
     }
     match found {

@@ -16,7 +16,7 @@ mod wire;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use leasehold_core::backend::Reopen;
 use leasehold_core::{Effect, Env, Error, Result};
@@ -50,8 +50,10 @@ pub(crate) struct Connections {
     generation: AtomicU64,
     /// Messages were heard once.
     hears: Arc<AtomicBool>,
-    /// The schema was found there, and no request has missed it since.
-    has_schema: Arc<AtomicBool>,
+    /// The schema was found to be leasehold's own.
+    has_schema: AtomicBool,
+    /// So many connection attempts in a row were not answered in time.
+    silences: AtomicU32,
 }
 
 /// Two connections to one server.
@@ -104,7 +106,8 @@ impl Connections {
             line: Reopen::new(env.clone()),
             generation: AtomicU64::new(0),
             hears,
-            has_schema: Arc::default(),
+            has_schema: AtomicBool::default(),
+            silences: AtomicU32::default(),
             env,
         }
     }
@@ -112,7 +115,7 @@ impl Connections {
     /// The cause of a timeout: the failure of the last connection attempt, if there is one.
     pub(crate) fn why_not(&self) -> Error {
         let bound = self.env.timing().connect_timeout;
-        self.line.refused().unwrap_or_else(|| error::silent(bound)).with_effect(Effect::NotApplied)
+        self.line.refused().unwrap_or_else(|| error::silent(bound))
     }
 
     /// The connections in use, made if there are none.
@@ -138,10 +141,9 @@ impl Connections {
             if self.config.listen { line.renewals.run(&channel).await } else { Ok(()) }
         };
         let ensure = async {
-            if !self.has_schema.load(Ordering::Relaxed) {
-                schema::ensure(&self.config, &line.requests).await?;
-                self.has_schema.store(true, Ordering::Relaxed);
-            }
+            let is_known = self.has_schema.load(Ordering::Relaxed);
+            schema::ensure(&self.config, &line.requests, is_known).await?;
+            self.has_schema.store(true, Ordering::Relaxed);
             Ok(())
         };
         tokio::try_join!(listen, ensure)?;
@@ -156,13 +158,21 @@ impl Connections {
         let addresses = hosts::addresses(&self.env, &self.connections).await?;
         let (timing, number) = (self.env.timing(), u32::try_from(addresses.len()).unwrap_or(u32::MAX));
         let mut refused = error::silent(timing.connect_timeout);
-        // As long as a request: what is sent to a server that is silent for a while may never be answered.
-        let bound = timing.op_timeout.min(timing.connect_timeout / number.max(1));
         for address in &addresses {
+            // As long as a request: what is sent to a server that is silent for a while may never be answered. Then longer: a busy
+            // machine may take that long for two logins.
+            let twice = 1 << self.silences.load(Ordering::Relaxed).min(MOST_TWICE);
+            let bound = (timing.op_timeout * twice).min(timing.connect_timeout / number.max(1));
             match self.env.within(bound, Box::pin(self.connect_to(address, generation))).await {
-                Some(Ok(line)) => return Ok(line),
+                Some(Ok(line)) => {
+                    self.silences.store(0, Ordering::Relaxed);
+                    return Ok(line);
+                }
                 Some(Err(error)) => refused = error,
-                None => refused = error::silent(bound),
+                None => {
+                    self.silences.fetch_add(1, Ordering::Relaxed);
+                    refused = error::silent(bound);
+                }
             }
         }
         Err(refused)
@@ -173,7 +183,7 @@ impl Connections {
         let guard = broken.clone().drop_guard();
         let wire = || {
             let encryption = self.encryption.as_ref();
-            Wire::connect(&self.env, address, encryption, &broken, &self.on_message, &self.has_schema)
+            Wire::connect(&self.env, address, encryption, &broken, &self.on_message)
         };
         let (requests, renewals) = tokio::try_join!(Box::pin(wire()), Box::pin(wire()))?;
         guard.disarm();
@@ -241,3 +251,6 @@ async fn are_our_own(line: &Route) -> Result<()> {
     }
     Ok(())
 }
+
+/// The bound of a connection attempt doubles so often at most.
+const MOST_TWICE: u32 = 8;

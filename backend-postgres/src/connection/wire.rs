@@ -1,8 +1,6 @@
 //! One connection, whose requests are sent one behind the other without waiting for answers.
 
 use std::future::poll_fn;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use leasehold_core::{Effect, Env, Result};
@@ -22,7 +20,6 @@ pub(crate) struct Wire {
     /// Permits for requests: one that waits behind many others would seem to have no answer.
     room: Semaphore,
     broken: CancellationToken,
-    has_schema: Arc<AtomicBool>,
 }
 
 impl Wire {
@@ -33,7 +30,6 @@ impl Wire {
         encryption: Option<&Encryption>,
         broken: &CancellationToken,
         on_message: &OnMessage,
-        has_schema: &Arc<AtomicBool>,
     ) -> Result<Self> {
         let (on_message, ends) = (OnMessage::clone(on_message), broken.clone());
         let client = match encryption {
@@ -53,8 +49,7 @@ impl Wire {
             #[cfg(not(feature = "tls"))]
             Some(encryption) => match *encryption {},
         };
-        let (broken, has_schema) = (broken.clone(), Arc::clone(has_schema));
-        Ok(Self { env: env.clone(), client, room: Semaphore::new(AT_ONCE), broken, has_schema })
+        Ok(Self { env: env.clone(), client, room: Semaphore::new(AT_ONCE), broken: broken.clone() })
     }
 
     /// Sends one statement, and waits for its answer for as long as a request may take.
@@ -91,10 +86,6 @@ impl Wire {
             return Err(error::silent(bound));
         };
         answer.map_err(|error| {
-            if error::is_without_schema(&error) {
-                // The next connections look for it, or make it again.
-                self.has_schema.store(false, Ordering::Relaxed);
-            }
             if error::needs_another_connection(&error) {
                 self.broken.cancel();
             }

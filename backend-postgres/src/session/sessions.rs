@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use leasehold_core::backend::{Events, LeaseId, Reopen, StoreEvent};
+use leasehold_core::backend::{Backoff, Events, LeaseId, Reopen, StoreEvent};
 use leasehold_core::clock::Moment;
 use leasehold_core::{Effect, Env, Error, LostReason, Result};
 use parking_lot::Mutex;
@@ -54,6 +54,24 @@ impl Sessions {
 
     pub(crate) fn refuse_if_closed(&self) -> Result<()> {
         if self.closing.is_cancelled() { Err(error::closed()) } else { Ok(()) }
+    }
+
+    /// Opens the first session. A server that is not there yet, or does not get to a request in time, is asked again until the
+    /// bound of opening: no lock was requested.
+    pub(crate) async fn begin(self: &Arc<Self>) -> Result<()> {
+        let (bound, mut last) = (self.env.timing().connect_timeout, None);
+        let repeated = async {
+            let mut pauses = Backoff::of_requests(&self.env);
+            loop {
+                match self.session().await {
+                    Err(error) if error::may_pass(&error) => last = Some(error),
+                    begun => return begun.map(drop),
+                }
+                pauses.pause(&self.env).await;
+            }
+        };
+        let begun = self.env.within(bound, repeated).await;
+        begun.unwrap_or_else(|| Err(error::not_opened(bound, last.unwrap_or_else(|| self.server.why_not()))))
     }
 
     /// The session in use; a new one if that has ended.

@@ -14,6 +14,7 @@ trials!(
     half_used_counter_begins_anew,
     hold_outlives_a_crash_of_the_server,
     bound_of_a_lost_history_does_not_count,
+    opening_outlasts_a_lock_that_it_needs,
     removal_waits_for_no_session_and_is_told_without_messages,
     cycle_is_two_statements,
     waiters_without_messages_ask_in_order,
@@ -162,6 +163,22 @@ async fn bound_of_a_lost_history_does_not_count() {
     let guard = hold(&other).await;
     assert!(one.lock(NAME).unwrap().try_acquire().await.unwrap().is_none(), "two hold");
     guard.release().await.unwrap();
+}
+
+/// The lock is held for longer than a statement waits: opening asks again.
+async fn opening_outlasts_a_lock_that_it_needs() {
+    let fixture = Fixture::start().await;
+    fixture.manager().await.shutdown().await.unwrap();
+    let (mut user, _connection) = fixture.user().await;
+    let transaction = user.transaction().await.unwrap();
+    let lock = "SELECT pg_advisory_xact_lock(1818585186, id) FROM leasehold.space";
+    transaction.execute(lock, &[]).await.unwrap();
+    let opening = Beside::start(open(fixture.config()));
+    let is_refused = async || fixture.server.log().unwrap().contains("due to lock timeout");
+    eventually("a statement has waited in vain", is_refused).await;
+    transaction.commit().await.unwrap();
+    let locks = opening.end("it is open").await.unwrap();
+    hold(&locks).await.release().await.unwrap();
 }
 
 /// The row of a session is locked while a renewal waits for its commit. The victim hears no message: its renewal tells it.

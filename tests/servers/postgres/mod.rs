@@ -117,8 +117,9 @@ impl Store for Server {
     }
 
     const OPENING: &str = "connect_timeout=500ms";
-    const NOBODY: &str = "cannot connect to the server (server: ADDR): Connection refused (os error 111)";
-    const SILENT: &str = "the server did not answer within 500ms (server: ADDR)";
+    const NOBODY: &str = "cannot open a session within 500ms (server: ADDR): cannot connect to the server: Connection refused (os error 111)";
+    const SILENT: &str =
+        "cannot open a session within 500ms (server: ADDR): the server did not answer within 500ms";
     const WRONG_PASSWORD: &str = "the server refuses this user (server: ADDR): password authentication failed for user \"USER\" (28P01)";
     const UNANSWERED: &[&str] = &["the server did not answer within", "the store did not answer within"];
     const FULL: &str = "53100";
