@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::Session;
 use super::sessions::Sessions;
 use crate::error;
-use crate::protocol::{AcquireEnd, AcquireReply, Contender, Demand, EntryNews, Step};
+use crate::protocol::{AcquireEnd, AcquireReply, Contender, Demand, EntryNews, Generation, Step};
 
 /// Acquires the lock, or queues for it.
 ///
@@ -40,20 +40,28 @@ async fn acquire_until(
     loop {
         let session = sessions.session().await?;
         let mut acquisition = Acquisition::new(&session, &request, patience);
-        let ended = acquisition.run(&left).await.and_then(|end| match end {
-            // Nothing is awaited between the last check of `left` and here: a grant that is not wanted is
-            // released by `run`.
-            AcquireEnd::Granted(seq) => {
-                session.grant(&request.name, seq, request.owner).map(Attempt::Granted)
-            }
-            AcquireEnd::Refused => Ok(Attempt::Held { holder: acquisition.head.take() }),
-            AcquireEnd::Left => Err(Error::not_applied(ErrorKind::Closed, "the acquisition was cancelled")),
-            AcquireEnd::Lost(reason) => {
-                // A waiter is told of an outage, by which the session has ended.
-                let outage = session.unrenewed.lock().clone().filter(|_| patience == Demand::Waits);
-                Err(outage.unwrap_or_else(|| Error::lost(reason)))
-            }
-        });
+        let ended = loop {
+            break match acquisition.run(&left).await {
+                // Nothing is awaited between the last check of `left` and here: a grant that is not wanted is
+                // released by `run`.
+                Ok(AcquireEnd::Granted(seq)) => {
+                    match session.grant(&request.name, seq, request.owner, acquisition.on).transpose() {
+                        Some(grant) => grant.map(Attempt::Granted),
+                        None => continue,
+                    }
+                }
+                Ok(AcquireEnd::Refused) => Ok(Attempt::Held { holder: acquisition.head.take() }),
+                Ok(AcquireEnd::Left) => {
+                    Err(Error::not_applied(ErrorKind::Closed, "the acquisition was cancelled"))
+                }
+                Ok(AcquireEnd::Lost(reason)) => {
+                    // A waiter is told of an outage, by which the session has ended.
+                    let outage = session.unrenewed.lock().clone().filter(|_| patience == Demand::Waits);
+                    Err(outage.unwrap_or_else(|| Error::lost(reason)))
+                }
+                Err(error) => Err(error),
+            };
+        };
         let Err(error) = ended else {
             acquisition.sleeps();
             return ended;
@@ -73,6 +81,8 @@ struct Acquisition {
     request: AcquireRequest,
     patience: Demand,
     contender: Contender,
+    /// The connections of the last step.
+    on: Generation,
     wake: Arc<Notify>,
     look_at: Moment,
     /// Pauses between looks without messages.
@@ -86,6 +96,7 @@ impl Acquisition {
             request: request.clone(),
             patience,
             contender: Contender::new(patience),
+            on: 0,
             wake: Arc::default(),
             look_at: session.env().now(),
             polls: Backoff::new(FIRST_POLL, LONGEST_POLL),
@@ -109,7 +120,8 @@ impl Acquisition {
             let step = {
                 let book = session.book.lock();
                 let told = self.contender.seq().map_or(EntryNews::Nothing, |seq| book.told(seq));
-                self.contender.next(env.now(), book.deadline(), book.generation(), told)
+                self.on = book.generation();
+                self.contender.next(env.now(), book.deadline(), self.on, told)
             };
             let done = match step {
                 Step::AcquireEnd(AcquireEnd::Granted(_)) if !is_fresh && session.is_nearly_over() => {

@@ -7,13 +7,27 @@ use leasehold_core::backend::{Grant, Lease, LeaseScope, StoreEvent};
 use leasehold_core::{Error, ErrorKind, FencingToken, LockName, LostReason, OwnerId, Result};
 
 use super::Session;
-use crate::protocol::{Notice, Seq};
+use crate::protocol::{Generation, Notice, Seq};
 
 impl Session {
-    /// The grant of an entry that has its turn, unless the session has ended.
-    pub(super) fn grant(&self, name: &LockName, seq: Seq, owner: OwnerId) -> Result<Grant> {
+    /// The grant of an entry that has its turn on the connections `on`, unless the session has ended; `None` if they are not in
+    /// use any more.
+    pub(super) fn grant(
+        &self,
+        name: &LockName,
+        seq: Seq,
+        owner: OwnerId,
+        on: Generation,
+    ) -> Result<Option<Grant>> {
         let counter = self.counter(seq)?;
-        let hold = self.book.lock().grant(seq, self.env().now());
+        let hold = {
+            let mut book = self.book.lock();
+            // RACE: `mine` on later connections was compared with the holds, and this is none yet.
+            if book.generation() != on {
+                return Ok(None);
+            }
+            book.grant(seq, self.env().now())
+        };
         let (deadline, within) = hold.ok_or_else(|| Error::lost(LostReason::Gone))?;
         if let Some(within) = within {
             self.sessions.events.tell(StoreEvent::RevocationRequested {
@@ -23,7 +37,7 @@ impl Session {
             });
         }
         let lease = Lease::new(self.id(), LeaseScope::Session, self.ttl, deadline);
-        Ok(Grant::new(name.clone(), owner, lease, counter))
+        Ok(Some(Grant::new(name.clone(), owner, lease, counter)))
     }
 
     /// The counter of an entry, with the namespace's base.
