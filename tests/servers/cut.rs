@@ -220,8 +220,7 @@ pub(crate) async fn dead_servers_are_passed_over<S: Several>(scene: Scene<S>) {
     silent.set_both(Mode::Blackhole).await;
     let hosts = format!("{},{},{}", refusing.addr(), silent.addr(), scene.server().await.addr());
     let url = S::url(hosts, scene.namespace(), &options(steady::<S>()));
-    // The order in which they are tried is random: the silent one is the first that is tried in some of the openings.
-    for _ in 0..10 {
+    for _ in 0..S::ORDERS {
         let locks = within(EARLY, "a session", connect(&url)).await.unwrap();
         for _ in 0..10 {
             hold(&locks).await.release().await.unwrap();

@@ -11,7 +11,7 @@ use leasehold::clock::{BootClock, Clock, Moment};
 use leasehold::{LockGuard, connect};
 use testbed::{Beside, Depth, eventually, pass};
 
-use crate::fixture::{LONG, NAME, Scene, hold, queued, quiet, warm};
+use crate::fixture::{LONG, NAME, Scene, VERY_LONG, hold, queued, quiet, warm};
 use crate::store::Store;
 
 /// As many requests as are named: cycle after cycle, and for a try of a lock that is free, and of one that is held.
@@ -79,12 +79,12 @@ pub(crate) async fn idle_wait<S: Store>(scene: Scene<S>) {
 
 pub(crate) async fn a_hand_off_costs_the_same_with_many_waiters<S: Store>(scene: Scene<S>) {
     const WAITERS: usize = 30;
-    let server = S::start().await.unwrap();
-    let observer = scene.on(&server, LONG).await;
-    let mut guard = hold(&warm(scene.on(&server, LONG).await).await).await;
+    let server = S::start_patient().await;
+    let observer = scene.on(&server, VERY_LONG).await;
+    let mut guard = hold(&warm(scene.on(&server, VERY_LONG).await).await).await;
     let mut waiting = Vec::new();
     for ahead in 0..WAITERS {
-        let locks = scene.on(&server, LONG).await;
+        let locks = scene.on(&server, VERY_LONG).await;
         waiting.push((queued(&locks, ahead, &observer).await, locks));
     }
     let before = quiet(&server).await;

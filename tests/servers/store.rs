@@ -145,6 +145,9 @@ pub(crate) trait Several: Store {
     async fn leave_documented_rights(&self) -> &'static str {
         ""
     }
+
+    /// So many openings try the servers of a URL in every order that makes a difference: by default it is random.
+    const ORDERS: usize = 10;
 }
 
 /// One where an administrator can end the session of a client, which is told at once.

@@ -152,6 +152,9 @@ impl Several for Server {
         grant_rights(self).await;
         "create=false&"
     }
+
+    // That of the URL.
+    const ORDERS: usize = 1;
 }
 
 /// A connection of a program of its own.
