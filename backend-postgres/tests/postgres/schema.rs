@@ -33,6 +33,10 @@ async fn other_version_is_refused_with_both_numbers() {
     fixture.server.sql("CREATE SCHEMA theirs").await.unwrap();
     let refused = open(fixture.config().schema("theirs")).await.unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::InvalidOption, "{refused:#}");
+    // Its owner can install into it.
+    let (text, creates) = (PostgresConfig::schema_text("theirs").unwrap(), "CREATE SCHEMA \"theirs\";\n");
+    fixture.server.sql(&format!("BEGIN; {} COMMIT", text.replace(creates, ""))).await.unwrap();
+    open(fixture.config().schema("theirs")).await.unwrap().shutdown().await.unwrap();
     let refused = open(fixture.config().schema("own").synchronous_replicas()).await.unwrap_err();
     assert!(refused.to_string().contains("synchronous_standby_names"), "{refused:#}");
 }
