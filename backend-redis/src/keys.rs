@@ -8,7 +8,7 @@
 //! | `P:{N}`, or a key of other libraries | the lock: the holder's owner id, with the lease as expiry |
 //! | `P:{N}:q` | the queue: owner ids in order of arrival |
 //! | `P:{N}:e` | the queue's entries, and until when they are live |
-//! | `P:{N}:n` | the last grant: its counter and its owner; it ends a day after the grant or its last renewal |
+//! | `P:{N}:n` | the last grant: its counter and its owner; it ends a day after the grant or its last renewal, or later |
 //! | `P:{N}:h`, or a key of other libraries | the holders of a lock that several share; or the list of foreign waiters |
 //!
 //! Checked by the tests below and the cases of `g10`.

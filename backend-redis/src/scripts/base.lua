@@ -1,13 +1,13 @@
--- The common part of own.lua and foreign.lua. Lines of three dashes cut the files into sections, and a program is: time and
--- counting (here), the paths of a free lock (there), tell.lua and the queue (here), what differs (there), the operations
--- (here), admin.lua. So a free lock is acquired and released before the functions of the rest are created.
+-- The common part of own.lua and foreign.lua. Lines of three dashes cut the files into sections, and a program is: arguments
+-- (here), release without waiters (there), time, counting (here), a free lock (there), tell.lua, the queue (here), what differs
+-- (there), the operations (here), admin.lua. So a free lock is acquired and released before further functions are created.
 --
 -- KEYS  lock, queue, entries, grants, sharers; of each name for `renew` and `inspect`
 -- ARGV  the operation, its arguments, and last the argument of the program
 --
 -- operation  arguments                                             replies
--- acquire    channels, owner id, ttl, 1 to queue or else 0,        COUNTER, or {0, ASK_IN, record of the last grant,
---            inbox, info                                           holder}: queued, or turned away
+-- acquire    channels, owner id, ttl, "INBOX INFO", and "try"      COUNTER, or {0, ASK_IN, record of the last grant,
+--            not to queue                                          holder}: queued, or turned away
 -- renew      channels, inbox, then owner id and ttl of each name   of each: {1, COUNTER} it holds; {2, COUNTER, GRACE} it holds
 --                                                                  and its lock was revoked; {0, ...} it waits, as for
 --                                                                  `acquire`; {3} it has no entry
@@ -34,6 +34,12 @@
 -- compared as it is where it has as many digits: a server may come up with a clock of 1970. Results of arithmetic become
 -- text by %.0f, because Lua's own form loses digits, or as an argument, which Redis writes with all of them.
 
+local operation, channels, me, ttl, told = unpack(ARGV, 1, 5)
+local lock, queue, entries, grants = unpack(KEYS, 1, 4)
+-- As the paths of a free lock read them.
+local holder, held
+
+---
 local DAY = 86400000
 
 local function number(value)
@@ -41,29 +47,26 @@ local function number(value)
 end
 
 local function clock()
-  local time = redis.call('TIME')
-  return time[1] .. string.sub('00000' .. time[2], -6)
+  local seconds, micros = unpack(redis.call('TIME'))
+  return seconds .. (#micros == 6 and micros or string.sub('00000' .. micros, -6))
 end
 
 ---
 -- Counts a grant. The counter is never below the clock, so it also grows after its key is lost. The key lives until a day
--- after the counter's own value.
-local function count(grants, owner, inbox, info, now)
-  local record = ' ' .. owner .. ' ' .. now .. ' ' .. inbox .. ' ' .. info
-  local last = redis.call('SET', grants, now .. record, 'EX', '86401', 'GET')
-  if not last or string.byte(last, #now + 1) == 32 and string.sub(last, 1, #now) < now then
+-- after the counter's own value, and up to 1000 seconds more: only the first counter of so many seconds sets its end.
+local function count(grants, owner, told, now)
+  local last = redis.call('SET', grants, now .. ' ' .. owner .. ' ' .. now .. ' ' .. told, 'KEEPTTL', 'GET')
+  local counter, is_larger = now, last and string.byte(last, #now + 1) == 32 and last < now
+  if is_larger and last > string.sub(now, 1, -10) then
     return now
+  elseif last and not is_larger then
+    -- The clock was set back, or there were more grants than microseconds.
+    counter = number(math.max((tonumber(string.match(last, '^%d+')) or 0) + 1, tonumber(now)))
+    redis.call('SET', grants, counter .. ' ' .. owner .. ' ' .. now .. ' ' .. told)
   end
-  -- The clock was set back, or there were more grants than microseconds.
-  local counter = math.max((tonumber(string.match(last, '^%d+')) or 0) + 1, tonumber(now))
-  redis.call('SET', grants, number(counter) .. record, 'PXAT', math.ceil(counter / 1000) + DAY)
-  return number(counter)
+  redis.call('PEXPIRE', grants, math.ceil((counter - now) / 1000) + DAY + 1001000)
+  return counter
 end
-
-local operation, me = ARGV[1], ARGV[3]
-local lock, queue, entries, grants = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
--- As the paths of a free lock read them.
-local holder, held
 
 ---
 -- What a program defines, for its paths of a free lock or behind this section:
@@ -77,8 +80,6 @@ local holder, held
 -- stand_back(...)                   frees a lock that is released if no waiter is granted it, or returns false; nil as `rest`
 -- is_short(left, now)               whether a lease is not renewed that ends in `left` microseconds; nil or false if all are
 -- sharers, foreign                  what shared holders and foreign clients need; false in the other program
-
-local channels, ttl, queues, inbox, info = ARGV[2], ARGV[4], ARGV[5] == '1', ARGV[6], ARGV[7]
 
 -- How many ended entries a call may still drop before a grant, of all its names, so that no call blocks the server for long.
 -- If there are more, the next caller goes on: a contender that asks, or a releaser, whose reply says so.
@@ -130,7 +131,7 @@ local function live_until(entries, owner, now)
   return ends and (#ends > #now or #ends == #now and ends > now) and ends
 end
 
--- The first live entry, false, the time, until when the entry is live, its ttl, inbox and info, and its weight and capacity
+-- The first live entry, false, the time, until when the entry is live, its ttl, inbox, "INBOX INFO", and its weight and capacity
 -- unless it is exclusive. Ended entries before it are dropped, and entries that we did not write. Without a live entry nil,
 -- and true if there may be one behind more ended entries than a call drops.
 local function first_live(queue, entries, now)
@@ -142,13 +143,13 @@ local function first_live(queue, entries, now)
     now = now or clock()
     local ends = live_until(entries, owner, now)
     local entry = string.sub(ends and redis.call('HGET', entries, owner) or '', 1, LONGEST)
-    local ttl, inbox, info = string.match(entry, '^([1-9]%d*) (%S+) (.*)$')
+    local ttl, told, inbox = string.match(entry, '^([1-9]%d*) ((%S+) .*)$')
     local wanted = false
     if not ttl then
-      ttl, inbox, info, wanted = string.match(entry, '^0([1-9]%d*) (%S+) (.*) ([1-9]%d* [1-9]%d*)$')
+      ttl, told, inbox, wanted = string.match(entry, '^0([1-9]%d*) ((%S+) .*) ([1-9]%d* [1-9]%d*)$')
     end
     if ttl then
-      return owner, false, now, ends, ttl, inbox, info, wanted
+      return owner, false, now, ends, ttl, inbox, told, wanted
     end
     if sweep == 0 then
       return nil, true
@@ -199,7 +200,7 @@ end
 -- Grants the lock, which is free or, if there is a `holder`, shared, to the first live entry, and to further ones that fit
 -- beside it. Returns the holder then, and whether a live entry may be behind more ended ones than a call drops.
 local function hand_on(lock, queue, entries, grants, channels, now, holder)
-  local owner, more, now, ends, ttl, inbox, info, wanted = first_live(queue, entries, now)
+  local owner, more, now, ends, ttl, inbox, told, wanted = first_live(queue, entries, now)
   if not owner then
     return holder, more
   end
@@ -217,9 +218,9 @@ local function hand_on(lock, queue, entries, grants, channels, now, holder)
   if not wanted then
     give(lock, owner, lease)
   end
-  local counter = count(grants, owner, inbox, info, now)
+  local counter = count(grants, owner, told, now)
   if wanted then
-    sharers().join(lock, entries, holder, owner, wanted, lease, counter, inbox, info, now)
+    sharers().join(lock, entries, holder, owner, wanted, lease, counter, told, now)
   end
   tell(channels, inbox, 'granted', owner, counter, lock)
   if foreign then
@@ -270,7 +271,7 @@ if operation == 'acquire' then
   if holder == me then
     redis.call('PEXPIRE', lock, ttl)
     local _, counter, owner = last_grant(grants)
-    return owner == me and counter or count(grants, me, inbox, info, now)
+    return owner == me and counter or count(grants, me, told, now)
   end
   local resting = not holder and rest and rest(entries, now)
   if not holder then
@@ -286,7 +287,7 @@ if operation == 'acquire' then
       if first then
         drop_entry(queue, entries, me)
       end
-      return count(grants, me, inbox, info, now)
+      return count(grants, me, told, now)
     end
     if first and not resting then
       holder = hand_on(lock, queue, entries, grants, channels, now)
@@ -317,7 +318,7 @@ local function settle(lock, queue, entries, grants, channels, holder, now)
 end
 
 if operation == 'share' then
-  wanted, now = ARGV[8], clock()
+  wanted, now = ARGV[6], clock()
   holder = settle(lock, queue, entries, grants, channels, redis.call('GET', lock), now)
   -- The request was repeated because its reply was lost, or its turn has come with it.
   local held_as = holder == '*' and sharers().renew(lock, entries, me, ttl, now)
@@ -327,8 +328,8 @@ if operation == 'share' then
     redis.call('EXISTS', queue) == 0 and (not holder or holder == '*' and sharers().fit(lock, entries, wanted))
     and not (rest and rest(entries, now))
   then
-    local counter = count(grants, me, inbox, info, now)
-    sharers().join(lock, entries, holder, me, wanted, ttl, counter, inbox, info, now)
+    local counter = count(grants, me, told, now)
+    sharers().join(lock, entries, holder, me, wanted, ttl, counter, told, now)
     return counter
   end
 end
@@ -337,7 +338,7 @@ end
 if operation == 'acquire' or operation == 'share' then
   -- A foreign client that holds has had a turn. A full server must refuse the first write of a new entry.
   local had_turn = foreign and foreign.hold(holder, grants)
-  if not queues then
+  if ARGV[wanted and 7 or 6] == 'try' then
     -- That the lock is held is true where nothing can be written, too.
     if had_turn then
       redis.pcall('HDEL', entries, 'turns')
@@ -350,7 +351,7 @@ if operation == 'acquire' or operation == 'share' then
   if redis.call('ZADD', queue, 'NX', score, me) == 0 then
     score, last = redis.call('ZSCORE', queue, me), nil
   end
-  local entry = ttl .. ' ' .. inbox .. ' ' .. info
+  local entry = ttl .. ' ' .. told
   if wanted then
     entry = '0' .. entry .. ' ' .. wanted
   end
@@ -449,7 +450,7 @@ if operation == 'renew' then
       local _, counter, owner = last_grant(grants)
       if owner ~= me then
         -- The record was lost, and with it the holder's info.
-        counter = count(grants, me, ARGV[3], '0 ', now)
+        counter = count(grants, me, ARGV[3] .. ' 0 ', now)
       else
         outlive(grants, counter, ttl, now)
       end

@@ -29,7 +29,7 @@ pub(crate) struct ReignTimes {
 
 impl fmt::Display for ReignTimes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.paused_until, self.lag_until)
+        write!(f, "~{} {}", self.paused_until, self.lag_until)
     }
 }
 
@@ -47,16 +47,20 @@ impl Call {
         let mut call = Self { script, words: 0, packed: Vec::with_capacity(room) };
         call.arg(names.len() * KEYS);
         for name in names {
-            keys.each(name, |parts| {
-                call.words += 1;
-                word(&mut call.packed, parts);
-            })?;
+            keys.each(name, |parts| _ = call.arg_of(parts))?;
         }
         Ok(call)
     }
 
     pub(crate) fn arg(&mut self, argument: impl ToRedisArgs) -> &mut Self {
         argument.write_redis_args(self);
+        self
+    }
+
+    /// One argument that consists of `parts`.
+    pub(crate) fn arg_of(&mut self, parts: &[&str]) -> &mut Self {
+        self.words += 1;
+        word(&mut self.packed, parts);
         self
     }
 
@@ -185,7 +189,7 @@ mod tests {
             let mut command = redis::cmd(if with_text { "EVAL" } else { "EVALSHA" });
             command.arg(if with_text { &ADMIT.text } else { &ADMIT.hash });
             command.arg(2).arg("a").arg("key of 11 b").arg(7).arg(1).arg("").arg("\r\n").arg(3);
-            command.arg(last.map(|_| "9 7"));
+            command.arg(last.map(|_| "~9 7"));
             let mut packed = Vec::new();
             call.pack(&mut packed, with_text, last);
             assert_eq!(packed, command.get_packed_command());

@@ -16,6 +16,8 @@
 --          "rest" -> "UNTIL MS", until when foreign clients have their turn, and how long that is
 -- grants   ~ stands before ID after that was released to no waiter: the same id is a foreign client's then
 
+---
+---
 local format, POLL, AFTER, EVERY, FOR, CHANNELS = string.match(
   ARGV[#ARGV], '^(%S+) (%d+) (%d+) (%d+) (%d+) ?(.*)$')
 POLL, AFTER, EVERY, FOR = tonumber(POLL), tonumber(AFTER), tonumber(EVERY), tonumber(FOR)
@@ -156,8 +158,8 @@ end
 if operation == 'acquire' then
   holder = holder_of(lock, redis.call, grants, me)
   if not holder and redis.call('EXISTS', queue, entries) == 0 then
-    take(lock, me, ARGV[4])
-    return count(grants, me, ARGV[6], ARGV[7], clock())
+    take(lock, me, ttl)
+    return count(grants, me, told, clock())
   end
 elseif operation == 'release' then
   holder = holder_of(lock, redis.pcall, grants, me)

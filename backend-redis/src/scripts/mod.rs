@@ -59,14 +59,14 @@ pub(crate) static MEMBERS: LazyLock<Script> = LazyLock::new(|| timed(include_str
 pub(crate) static ADMIT: LazyLock<Script> = LazyLock::new(|| timed(include_str!("admit.lua")));
 
 /// The program of our keys and the names of its operations that acquire and release an exclusive lock, for a measurement of
-/// what the store adds to them. `base.lua` lists their arguments; the last one is `0`, as nothing pauses grants.
+/// what the store adds to them. `base.lua` lists their arguments.
 #[doc(hidden)]
 pub fn exclusive_scripts() -> (&'static str, [&'static str; 2]) {
     (&OWN.text, ["acquire", "release"])
 }
 
-/// The sections of `base.lua`: time, counting, queue, operations.
-fn base() -> [&'static str; 4] {
+/// The sections of `base.lua`: arguments, time, counting, queue, operations.
+fn base() -> [&'static str; 5] {
     sections(include_str!("base.lua"))
 }
 
@@ -77,13 +77,14 @@ fn sections<const N: usize>(text: &'static str) -> [&'static str; N] {
 
 /// With the paths of a free lock before the functions that they do not need.
 fn program(text: &'static str) -> Script {
-    let [time, counting, queue, operations] = base();
-    let [free, rest] = sections(text);
-    Script::new(&[time, counting, free, TELL, queue, rest, operations, include_str!("admin.lua")])
+    let [arguments, time, counting, queue, operations] = base();
+    let [release, free, rest] = sections(text);
+    let admin = include_str!("admin.lua");
+    Script::new(&[arguments, release, time, counting, free, TELL, queue, rest, operations, admin])
 }
 
 fn timed(text: &str) -> Script {
-    Script::new(&[base()[0], text])
+    Script::new(&[base()[1], text])
 }
 
 impl Script {

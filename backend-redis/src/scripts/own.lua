@@ -1,11 +1,12 @@
 -- Locks under our own keys, exclusive and shared. base.lua explains keys, operations and replies; here are also:
 --
--- ARGV  the last: "PAUSE_UNTIL LAG_UNTIL", or 0 if the server grants at once. Until the first time nothing is granted that may
+-- ARGV  the last: "~PAUSE_UNTIL LAG_UNTIL", unless the server grants at once. Until the first time nothing is granted that may
 --       have holders which the server has forgotten: no free lock, and no share beside others. Until the second one a primary
 --       that was replaced may go on: it may end a lease and grant the lock again, so no lease is renewed that ends before
 --
 -- operation  arguments                                    replies
--- share      as `acquire`, and "WEIGHT CAPACITY"          as `acquire`
+-- share      as `acquire`, with "WEIGHT CAPACITY" behind  as `acquire`
+--            "INBOX INFO"
 -- acquire                                                 of a shared lock, {..., a holder, its weight, capacity and
 --                                                         record}; of a free one that is not granted {..., nothing, 2}
 -- revoke                                                  of a shared lock, {2, 1 to call `release` or else 0,
@@ -23,9 +24,6 @@
 --          "r:ID" -> its grace, if the lock was revoked;
 --          "load" -> "WEIGHT CAPACITY" of all of them, with "?" behind it if the capacity may have become larger
 
-local holder_of, take, give, free, rest, stand_back, is_short, sharers
-local look, foreign = redis.pcall, false
-
 if operation == 'release' then
   holder = redis.pcall('GET', lock)
   held = holder == me
@@ -36,10 +34,8 @@ if operation == 'release' then
   end
 end
 
-local pause_until, lag_until
-if ARGV[#ARGV] ~= '0' then
-  pause_until, lag_until = string.match(ARGV[#ARGV], '^(%d+) (%d+)$')
-end
+---
+local pause_until, lag_until = string.match(ARGV[#ARGV], '^~(%d+) (%d+)$')
 
 if operation == 'acquire' then
   if pause_until and pause_until - clock() > 0 then
@@ -47,12 +43,15 @@ if operation == 'acquire' then
     holder = redis.call('GET', lock) or 0
   else
     -- A full server refuses this. What follows may still answer the holder.
-    holder = redis.pcall('SET', lock, me, 'NX', 'PX', ARGV[4], 'GET')
+    holder = redis.pcall('SET', lock, me, 'NX', 'PX', ttl, 'GET')
     if not holder and redis.call('EXISTS', queue) == 0 then
-      return count(grants, me, ARGV[6], ARGV[7], clock())
+      return count(grants, me, told, clock())
     end
   end
 end
+
+local holder_of, take, give, free, rest, stand_back, is_short, sharers
+local look, foreign = redis.pcall, false
 
 ---
 -- The value of the lock; a key of another type is the lock of another client.
@@ -191,7 +190,7 @@ function sharers()
   end
 
   -- Gives `owner` a share, beside the others if there is a `holder`.
-  function shares.join(lock, entries, holder, owner, wanted, lease, counter, inbox, info, now)
+  function shares.join(lock, entries, holder, owner, wanted, lease, counter, told, now)
     local holders, weight, capacity = holders_of[lock], mode(wanted)
     weight, capacity = weight or 1, capacity or 1
     if holder then
@@ -204,7 +203,7 @@ function sharers()
       redis.call('SET', lock, '*', 'PX', lease)
     end
     redis.call('ZADD', holders, number(now + lease * 1000), owner)
-    local its = { number(weight), number(capacity), counter, owner, now, inbox, info }
+    local its = { number(weight), number(capacity), counter, owner, now, told }
     redis.call('HSET', entries, 'h:' .. owner, table.concat(its, ' '))
     keep_holders(lock, lease)
     keep(entries, lease)

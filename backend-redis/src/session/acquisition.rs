@@ -168,10 +168,13 @@ impl<'s> Acquisition<'s> {
         let Kept { name, owner, ttl, .. } = &*self.entry;
         let operation = if self.mode == Mode::EXCLUSIVE { "acquire" } else { "share" };
         let mut call = session.operation(operation, &[name])?;
-        call.arg(session.inboxes.told()).arg(&owner.hex_digits()).arg(millis(*ttl)).arg(u8::from(queues));
-        call.arg(&*session.inbox_for(name)).arg(&self.info);
+        call.arg(session.inboxes.told()).arg(&owner.hex_digits()).arg(millis(*ttl));
+        call.arg_of(&[&session.inbox_for(name), " ", &self.info]);
         if self.mode != Mode::EXCLUSIVE {
             call.arg(scripts::mode(self.mode));
+        }
+        if !queues {
+            call.arg("try");
         }
         let call = session.told(call);
         let mut route = session.fleet.of(&call);

@@ -270,13 +270,11 @@ impl Session {
         Naming { base: self.fleet.home().token_base(), foreign }
     }
 
-    /// `call` of an operation with its last argument, which the connection adds if there is a pause.
+    /// `call` of an operation with its last argument, if there is a format; the connection adds it if there is a pause.
     pub(crate) fn told(&self, mut call: Call) -> Call {
-        match &self.format {
-            Some(format) => call.arg(format.told(|span| self.env.jittered(span))),
-            None if self.pause.is_none() => call.arg(0),
-            None => &mut call,
-        };
+        if let Some(format) = &self.format {
+            call.arg(format.told(|span| self.env.jittered(span)));
+        }
         call
     }
 

@@ -10,17 +10,19 @@ use crate::config::Format;
 pub(super) type Mutant = (&'static str, &'static str);
 
 /// What could be wrong in taking a lock and handing it on.
-const GRANTING: [Mutant; 17] = [
+const GRANTING: [Mutant; 19] = [
     ("redis.call('EXISTS', queue) == 0 then", "true then"),
     ("if not resting and (first == me or not (first or more)) then", "if not (first or more) then"),
     ("its and (#its > #now or its >= now) and number(its + 1) or now", "now"),
     ("score, last = redis.call('ZSCORE', queue, me), nil", ""),
     ("redis.call('ZADD', queue, 'NX', score, me)", "redis.call('ZADD', queue, score, me)"),
-    ("owner == me and counter or count(grants, me, inbox, info, now)", "counter"),
+    ("owner == me and counter or count(grants, me, told, now)", "counter"),
     ("local alone = not last", "local alone = true"),
-    ("string.sub(last, 1, #now) < now then", "true then"),
-    ("'EX', '86401'", "'EX', '86400'"),
-    ("'PXAT', math.ceil(counter / 1000) + DAY", "'PX', DAY"),
+    ("== 32 and last < now", "== 32"),
+    ("and last > string.sub(now, 1, -10) then", "then"),
+    ("if is_larger and last > string", "if last and string"),
+    ("'KEEPTTL', 'GET'", "'GET'"),
+    ("math.ceil((counter - now) / 1000) + DAY + 1001000", "DAY + 1001000"),
     ("redis.call('HGET', entries, owner) or '', 1, LONGEST)\n", "'300 0 ' or '', 1, LONGEST)\n"),
     ("ends == #now and ends > now) and ends", "ends == #now) and ends"),
     ("math.max(math.ceil((ends - now) / 1000), grace)", "math.ceil(ttl / 6)"),

@@ -103,10 +103,9 @@ impl Real {
     pub(super) fn run(&mut self, call: &Call) -> Result<Value, String> {
         let mut loaded = redis::cmd("EVALSHA");
         loaded.arg(&self.hash).arg(call.arguments());
-        match &self.format {
-            Some(format) => loaded.arg(format.told(|poll| poll * 3 / 4)),
-            None => loaded.arg(self.times.map_or_else(|| "0".to_owned(), |times| times.to_string())),
-        };
+        let told = |format: &Format| format.told(|poll| poll * 3 / 4);
+        let times = || self.times.map(|times| times.to_string());
+        loaded.arg(self.format.as_ref().map(told).or_else(times));
         loaded.query(&mut self.connection).map_err(|error| error.to_string())
     }
 
@@ -119,10 +118,12 @@ impl Real {
         let exclusive = mode == Mode::EXCLUSIVE;
         let operation = if exclusive { "acquire" } else { "share" };
         let mut call = self.program.operation(operation, &self.keys.all());
-        call.arg(CHANNELS).arg(hex(owner)).arg(ttl).arg(u8::from(queues));
-        call.arg(client(owner)).arg(info(owner));
+        call.arg(CHANNELS).arg(hex(owner)).arg(ttl).arg(format!("{} {}", client(owner), info(owner)));
         if !exclusive {
             call.arg(scripts::mode(mode));
+        }
+        if !queues {
+            call.arg("try");
         }
         self.run(&call)
     }

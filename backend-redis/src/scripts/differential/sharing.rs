@@ -74,7 +74,7 @@ const SHARES: [Mutant; 42] = [
     // What waits.
     ("  entry = '0' .. entry .. ' ' .. wanted\n", ""),
     ("  wanted = sharers and wanted\n", "  wanted = false\n"),
-    ("'^0([1-9]%d*) (%S+) (.*) ([1-9]%d* [1-9]%d*)$'", "'^0([1-9]%d*) (%S+) (.*) [1-9]%d* ([1-9]%d*)$'"),
+    ("'^0([1-9]%d*) ((%S+) .*) ([1-9]%d* [1-9]%d*)$'", "'^0([1-9]%d*) ((%S+) .*) [1-9]%d* ([1-9]%d*)$'"),
     // It ends, alone.
     ("note_load(entries, held - weight,", "note_load(entries, held,"),
     ("redis.call('ZREM', holders_of[lock], owner)", "redis.call('DEL', holders_of[lock])"),

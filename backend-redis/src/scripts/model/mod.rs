@@ -78,6 +78,8 @@ pub(crate) struct Granted {
 pub(crate) const ENDLESS: u64 = u64::MAX;
 
 const DAY: u64 = 86_400_000;
+/// The counters of so many microseconds have one end.
+const SPAN: u64 = 1_000_000_000;
 const GRACE: u64 = 500;
 
 pub(crate) const UNSWEPT: u64 = 4;
@@ -156,8 +158,10 @@ impl Server {
 
     fn count(&mut self, now: u64, owner: Owner, client: usize, named: bool) -> u64 {
         let counter = now.max(self.counter() + 1);
-        // In whole seconds, where the counter is the time.
-        let until = if counter == now { now / 1000 + DAY + 1000 } else { counter.div_ceil(1000) + DAY };
+        let until = match self.grant {
+            Some(last) if counter == now && last.counter / SPAN == now / SPAN => last.until,
+            _ => now / 1000 + (counter - now).div_ceil(1000) + DAY + SPAN / 1000 + 1000,
+        };
         self.grant = Some(Granted { counter, owner, since: now, client, named, until, over: false });
         counter
     }

@@ -79,7 +79,7 @@ impl Session for Connection {
             .arg(acquire)
             .arg(CHANNELS)
             .arg(&owner);
-        command.arg(&self.ttl).arg("1").arg(&self.inbox).arg("5 floor").arg("0");
+        command.arg(&self.ttl).arg(format!("{} 5 floor", self.inbox));
         let token = match command.query_async(&mut self.connection.clone()).await? {
             Value::Array(_in_the_queue) => granted.await?,
             counter => {
@@ -98,7 +98,7 @@ impl Session for Connection {
         let mut command = redis::cmd("EVALSHA");
         let [_, release] = self.operations;
         command.arg(&self.program).arg(held.keys.len()).arg(&held.keys).arg(release);
-        command.arg(CHANNELS).arg(&held.owner).arg("0");
+        command.arg(CHANNELS).arg(&held.owner);
         let ended: u64 = command.query_async(&mut self.connection.clone()).await?;
         if ended == 1 { Ok(()) } else { Err(Failure::new("the lock was not ours")) }
     }
