@@ -114,6 +114,14 @@ fn word<B: AsRef<[u8]>>(out: &mut Vec<u8>, parts: &[B]) {
 }
 
 fn line(out: &mut Vec<u8>, kind: u8, mut number: usize) {
+    // Nearly all are that short.
+    match u8::try_from(number) {
+        Ok(n @ 0..10) => return out.extend_from_slice(&[kind, b'0' + n, b'\r', b'\n']),
+        Ok(n @ 10..100) => {
+            return out.extend_from_slice(&[kind, b'0' + n / 10, b'0' + n % 10, b'\r', b'\n']);
+        }
+        _ => {}
+    }
     let mut text = *b"$0000000000000000000\r\n";
     let mut first = text.len() - b"\r\n".len();
     loop {

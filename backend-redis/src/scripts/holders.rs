@@ -26,10 +26,9 @@ impl Naming {
 
 /// The text that the server keeps of a holder or a waiter for `inspect`: the label, and metadata if any.
 pub(crate) fn info(label: &str, metadata: Option<&str>) -> String {
-    match metadata {
-        None => format!("{} {label}", label.len()),
-        Some(metadata) => format!("{}+{label}{metadata}", label.len()),
-    }
+    let (mark, metadata) = metadata.map_or((" ", ""), |metadata| ("+", metadata));
+    let length = label.len().to_string();
+    [length.as_str(), mark, label, metadata].concat()
 }
 
 /// The record of a grant, "COUNTER ID SINCE INBOX INFO".
