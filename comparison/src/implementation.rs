@@ -22,6 +22,8 @@ pub(crate) enum Implementation {
     QueueFloor,
     /// Our own scripts on Redis, or functions on Postgres, sent raw.
     Scripts,
+    /// Our own calls of the kernel on files, made bare.
+    Calls,
     /// The floor of releases that wait for the disk, where ours do not by default, and ours when they do.
     DurableFloor,
     Durable,
@@ -72,6 +74,7 @@ impl Implementation {
             Store::RedisQuorum | Store::RedisSentinel | Store::RedisCluster => &[Self::Floor],
             Store::Redis => &[Self::Floor, Self::QueueFloor, Self::Scripts],
             Store::Postgres => &[Self::Floor, Self::Scripts, Self::DurableFloor, Self::Durable],
+            Store::File => &[Self::Floor, Self::QueueFloor, Self::Calls],
             _ => &[Self::Floor, Self::QueueFloor],
         };
         let others = PEERS.iter().filter(|peer| peer.stores.contains(&store) && options.wants(peer));
@@ -85,6 +88,7 @@ impl Implementation {
             Self::Floor => "floor",
             Self::QueueFloor => QUEUE_FLOOR,
             Self::Scripts => SCRIPTS,
+            Self::Calls => CALLS,
             Self::DurableFloor => DURABLE_FLOOR,
             Self::Durable => DURABLE,
             Self::Threaded(who) | Self::InBlockOn(who) => who.name(),
@@ -142,7 +146,7 @@ impl Implementation {
     /// Whether it is asked at all there: some have no lock that one holds alone.
     pub(crate) fn takes_part_in(&self, scenario: Scenario) -> bool {
         match self {
-            Self::DurableFloor | Self::Durable => scenario == Scenario::Uncontended,
+            Self::Calls | Self::DurableFloor | Self::Durable => scenario == Scenario::Uncontended,
             Self::Peer(peer) => scenario == Scenario::Kinds || peer.excludes,
             _ => true,
         }
@@ -173,7 +177,7 @@ impl Implementation {
     /// With how many contenders it takes part at most.
     pub(crate) fn most_contenders(&self) -> u64 {
         match self {
-            Self::Floor | Self::DurableFloor => 1,
+            Self::Floor | Self::Calls | Self::DurableFloor => 1,
             Self::Peer(peer) | Self::Fronted(peer) => peer.contenders,
             _ => u64::MAX,
         }
@@ -204,6 +208,9 @@ pub(crate) const QUEUE_FLOOR: &str = "floor+queue";
 
 /// And our own scripts without our library.
 pub(crate) const SCRIPTS: &str = "floor+scripts";
+
+/// And our own calls of the kernel.
+pub(crate) const CALLS: &str = "floor+calls";
 
 /// And where a release waits for the disk.
 pub(crate) const DURABLE_FLOOR: &str = "floor+durable";

@@ -100,6 +100,7 @@ fn stores_without_servers_are_compared() {
     let waiting = tasks.filter(|row| row["contenders"] == 10_000 && row["remark"].is_null());
     assert_eq!(waiting.count(), 2, "ten thousand have their turns: {}", ran.report);
     assert_eq!(ran.row("uncontended", "file", "floor")["floor_ratio"], 1.0);
+    assert_eq!(ran.row("uncontended", "file", "floor+calls")["remark"], Value::Null);
     assert!(ran.row("crash", "file", "leasehold")["handoff_us"]["p50"].as_f64() > Some(0.0));
     let page = std::fs::read_to_string(ran.out.path().join("report.html")).expect("there is a page");
     assert!(page.contains("<svg"));

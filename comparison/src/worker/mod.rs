@@ -11,7 +11,7 @@ mod ours;
 use std::env;
 use std::io;
 
-use crate::implementation::{Broken, DURABLE, DURABLE_FLOOR, QUEUE_FLOOR, SCRIPTS};
+use crate::implementation::{Broken, CALLS, DURABLE, DURABLE_FLOOR, QUEUE_FLOOR, SCRIPTS};
 
 /// What the environment tells: who, and the URLs.
 pub(crate) const ROLE: &str = "LEASEHOLD_COMPARE_AS";
@@ -34,6 +34,7 @@ async fn contend(role: &str) -> io::Result<()> {
         DURABLE_FLOOR => floor::contend_durably(urls).await,
         QUEUE_FLOOR => floor::contend_in_a_queue(urls).await,
         SCRIPTS => floor::contend_by_scripts(urls).await,
+        CALLS => floor::contend_by_calls(urls).await,
         broken if Broken::ALL.iter().any(|known| known.name() == broken) => {
             contender_protocol::run::<broken::Number>(&words).await
         }

@@ -27,7 +27,10 @@ const BUDGETS: [Budget; 25] = [
     Budget {
         scenario: "uncontended",
         contenders: Some(1),
-        claim: |here| here.unless_memory("a free lock, share of the floor's rate"),
+        claim: |here| {
+            let (_, who) = here.goals.of_the_floor;
+            here.unless_memory(&format!("a free lock, share of the rate of {who}"))
+        },
         finding: |here| here.against_the_floor(here.goals.of_the_floor, here.at_a_distance()),
     },
     Budget {
@@ -55,7 +58,7 @@ const BUDGETS: [Budget; 25] = [
         scenario: "distance",
         contenders: Some(1),
         claim: |_| Some("a free lock a millisecond away, share of the floor's rate".to_owned()),
-        finding: |here| here.against_the_floor(AFAR, None),
+        finding: |here| here.against_the_floor((AFAR, "floor"), None),
     },
     Budget {
         scenario: "distance",
@@ -184,11 +187,21 @@ const BUDGETS: [Budget; 25] = [
     Budget {
         scenario: ON_THREADS,
         contenders: Some(64),
-        claim: |here| here.on("redis", "64 names on the default runtime, no slower than on one thread"),
+        claim: |here| {
+            here.on(
+                "redis",
+                "64 names on the default runtime, share of the rate on one thread that our own scripts keep",
+            )
+        },
         finding: |here| {
             let on_one = here.on_one_thread()?;
-            let found = Finding::of(&here.row.shares_of(on_one), Bound::AtLeast(1.0), times)?;
-            Some(found.and(&here.rates(here.row, on_one, "one thread")?))
+            let scripts = here.report.row(ONE_THREAD, &here.row.store, SCRIPTS, here.row.contenders)?;
+            let kept = median(here.row_of(SCRIPTS)?.shares_of(scripts).into_iter())?;
+            let shares: Vec<_> =
+                here.row.shares_of(on_one).iter().map(|share| share / kept.min(1.0)).collect();
+            let found = Finding::of(&shares, Bound::AtLeast(1.0), times)?;
+            let rates = here.rates(here.row, on_one, "one thread")?;
+            Some(found.and(&format!("{rates}; {SCRIPTS} keeps {}", times(kept))))
         },
     },
     Budget {
@@ -339,9 +352,9 @@ impl<'a> Here<'a> {
     }
 
     /// The same of the floor, of a free lock; with what else was measured of it.
-    fn against_the_floor(&self, share: f64, measured: Option<String>) -> Option<Finding> {
-        let reasons = self.beside("floor").chain(measured).chain([self.goals.free.to_owned()]);
-        Some(self.against("floor", share)?.because(reasons))
+    fn against_the_floor(&self, (share, who): (f64, &str), measured: Option<String>) -> Option<Finding> {
+        let reasons = self.beside(who).chain(measured).chain([self.goals.free.to_owned()]);
+        Some(self.against(who, share)?.because(reasons))
     }
 
     /// The same of the fastest, of a free lock.
@@ -421,8 +434,8 @@ impl<'a> Here<'a> {
 
     /// What a free lock does that a floor does not; once is enough.
     fn beyond_a_floor(&self) -> &'static str {
-        let told =
-            self.against("floor", self.goals.of_the_floor).is_some_and(|found| found.holds != Some(true));
+        let (share, who) = self.goals.of_the_floor;
+        let told = self.against(who, share).is_some_and(|found| found.holds != Some(true));
         if told { "What it is spent on stands with the share of the floor's rate." } else { self.goals.free }
     }
 

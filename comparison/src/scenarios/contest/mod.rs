@@ -102,7 +102,7 @@ impl Contest {
             return true;
         }
         if matches!(who, Implementation::Scripts) {
-            return self.scenario == Scenario::Processes;
+            return matches!(self.scenario, Scenario::Processes | Scenario::Uncontended);
         }
         // A floor that does not wait is for a lock that nobody else wants.
         self.contenders <= who.most_contenders()

@@ -6,6 +6,7 @@
 //! | `floor` | a free lock that excludes and is numbered: nothing can be cheaper. It cannot wait. Of a quorum of Redis servers: the same at all of them at once, until a majority has answered |
 //! | `floor+queue` | one whose next holder waits in a queue and is told: on Redis a list that it pops, on etcd a key of its own that the holder before it writes to, on ZooKeeper the textbook recipe; the kernel's lock of a file |
 //! | `floor+scripts` | our own store on Redis and Postgres: its scripts or functions, without our library |
+//! | `floor+calls` | our own store on files: its calls of the kernel, without our library |
 //! | `floor+durable` | `floor` on Postgres, where the release waits for the disk, too |
 
 #[cfg(feature = "etcd")]
@@ -27,7 +28,7 @@ use contender_protocol::{Failure, run};
 /// Contends as the floor of the store that `urls` name.
 pub(super) async fn contend(urls: &[String]) -> io::Result<()> {
     match scheme(urls) {
-        "file" => run::<file::Directory<false>>(urls).await,
+        "file" => run::<file::Directory<false, false>>(urls).await,
         "redis" | "redis+sentinel" => run::<redis::Connection>(urls).await,
         "redis+cluster" => run::<redis_cluster::Connections>(urls).await,
         "redis+quorum" => run::<quorum::Connections>(urls).await,
@@ -56,10 +57,18 @@ pub(super) async fn contend_by_scripts(urls: &[String]) -> io::Result<()> {
     }
 }
 
+/// Contends by our own calls of the kernel.
+pub(super) async fn contend_by_calls(urls: &[String]) -> io::Result<()> {
+    match scheme(urls) {
+        "file" => run::<file::Directory<false, true>>(urls).await,
+        _ => unknown(urls),
+    }
+}
+
 /// Contends as the floor that waits.
 pub(super) async fn contend_in_a_queue(urls: &[String]) -> io::Result<()> {
     match scheme(urls) {
-        "file" => run::<file::Directory<true>>(urls).await,
+        "file" => run::<file::Directory<true, false>>(urls).await,
         "redis" => run::<redis_queue::Connection>(urls).await,
         #[cfg(feature = "etcd")]
         "etcd" => run::<etcd::Leased<true>>(urls).await,
