@@ -32,14 +32,16 @@ fn steps(page: &str) -> Vec<(&str, Vec<&str>)> {
 
 /// The words of a line, without those that differ from run to run: holders and times.
 fn words(line: &str) -> Vec<&str> {
-    let known = |word| match word {
-        word if word.ends_with('Z') && word.starts_with("20") => "TIME",
-        word if word.rsplit_once('/').is_some_and(|(_, pid)| pid.bytes().all(|b| b.is_ascii_digit())) => {
-            "HOST/PID"
-        }
-        word => word,
-    };
     line.split_whitespace().map(known).collect()
+}
+
+fn known(word: &str) -> &str {
+    let is_number = |pid: &str| pid.bytes().all(|byte| byte.is_ascii_digit());
+    match word {
+        word if word.ends_with('Z') && word.starts_with("20") => "TIME",
+        word if word.rsplit_once('/').is_some_and(|(_, pid)| is_number(pid)) => "HOST/PID",
+        word => word,
+    }
 }
 
 /// Whether a line is as shown, or begins so where `…` stands for the rest.
