@@ -31,17 +31,15 @@ fn steps(page: &str) -> Vec<(&str, Vec<&str>)> {
 }
 
 /// The words of a line, without those that differ from run to run: holders and times.
-fn words(line: &str) -> Vec<&str> {
-    line.split_whitespace().map(known).collect()
-}
-
-fn known(word: &str) -> &str {
-    let is_number = |pid: &str| pid.bytes().all(|byte| byte.is_ascii_digit());
-    match word {
+fn words<'a>(line: &'a str) -> Vec<&'a str> {
+    let known = |word: &'a str| match word {
         word if word.ends_with('Z') && word.starts_with("20") => "TIME",
-        word if word.rsplit_once('/').is_some_and(|(_, pid)| is_number(pid)) => "HOST/PID",
+        word if word.rsplit_once('/').is_some_and(|(_, pid)| pid.bytes().all(|b| b.is_ascii_digit())) => {
+            "HOST/PID"
+        }
         word => word,
-    }
+    };
+    line.split_whitespace().map(known).collect()
 }
 
 /// Whether a line is as shown, or begins so where `…` stands for the rest.
@@ -68,7 +66,7 @@ async fn shells_of_the_book_show_what_the_command_writes() {
 
 /// The lines that each command writes, one after the other in one shell.
 async fn run(steps: &[(&str, Vec<&str>)], redis: &str) -> Vec<Vec<String>> {
-    let mut script = "exec 2>&1\ntrap 'kill $(jobs -p)' EXIT\n".to_owned();
+    let mut script = "exec 2>&1\ntrap 'kill $(jobs -p) 2>/dev/null' EXIT\n".to_owned();
     for (command, _) in steps {
         let command = command.replace(REDIS, redis);
         match command.strip_suffix('&') {
