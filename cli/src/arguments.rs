@@ -55,10 +55,10 @@ const OUTPUT: &str = "Output";
 #[derive(Args, Debug)]
 #[command(next_help_heading = CONNECTION)]
 pub(crate) struct Store {
-    /// The store: file:///DIR, redis://, etcd:// or zk://
+    /// The store: file:///DIR, or redis://, postgres://, …
     ///
-    /// Hosts and options are part of the URL, such as redis://HOST/0?ttl=15s. Default: LEASEHOLD_URL. Put a
-    /// URL with a password into a file or the environment, where other users cannot read it.
+    /// `leasehold --version` lists the schemes. Options are part of the URL: redis://HOST/0?ttl=15s. Default:
+    /// LEASEHOLD_URL. Put a URL with a password into a file or the environment, where no other user reads it.
     #[arg(long, global = true, value_name = "URL", conflicts_with = "url_file")]
     pub(crate) url: Option<String>,
     /// Read the URL from a file
@@ -107,7 +107,7 @@ pub(crate) enum Command {
     /// Keys: q quits, s sorts by name, since, waiting or grants, r reverses, / filters names and holders.
     #[cfg(feature = "top")]
     #[command(after_long_help = manual::TOP)]
-    Top(Top),
+    Top(crate::top::Top),
     /// Write the holders of a lock at every change
     ///
     /// The holders now, and at every change, are a line of JSON each, until a signal arrives.
@@ -169,17 +169,6 @@ pub(crate) enum Command {
         /// The directory; it is made if it does not exist
         directory: PathBuf,
     },
-}
-
-#[cfg(feature = "top")]
-#[derive(Args, Debug)]
-pub(crate) struct Top {
-    /// Only names that start with this prefix
-    #[arg(default_value = "", hide_default_value = true)]
-    pub(crate) prefix: String,
-    /// Time between two readings (1s)
-    #[arg(long, value_name = "D", default_value = "1s", hide_default_value = true, value_parser = leasehold::span)]
-    pub(crate) interval: Duration,
 }
 
 /// How a lock is waited for and held.
@@ -245,6 +234,17 @@ impl Terms {
 pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) terms: Terms,
+    /// Hold the lock for at least this long
+    ///
+    /// Counted from the grant. If CMD ends earlier, `run` waits with the lock held, so that a host whose clock
+    /// is late does not run CMD again. A signal ends the wait and leaves the lock to its lease.
+    #[arg(long, value_name = "D", value_parser = leasehold::span, help_heading = RUNNING)]
+    pub(crate) at_least: Option<Duration>,
+    /// With --at-least: exit when CMD has ended
+    ///
+    /// A process in the background holds the lock for the rest of the time.
+    #[arg(long, requires = "at_least", help_heading = RUNNING)]
+    pub(crate) detach: bool,
     /// Release the lock when CMD itself has ended
     ///
     /// Even if processes that it started still run.

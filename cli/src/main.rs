@@ -39,6 +39,7 @@ mod top;
 mod wait;
 mod watch;
 
+use std::env::args_os;
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
@@ -52,13 +53,20 @@ use tracing_subscriber::util::SubscriberInitExt;
 use crate::arguments::{Cli, Command};
 use crate::failure::{Exit, Failure};
 use crate::output::Form;
+use crate::run::detach::Front;
 use crate::table::Width;
 
 fn main() -> ExitCode {
     if let Some(exit) = run::launch::as_launcher() {
         return exit.into();
     }
-    let cli = match Cli::try_parse() {
+    let holder = match run::detach::as_holder().transpose() {
+        Ok(holder) => holder,
+        Err(exit) => return exit.into(),
+    };
+    let (front, words) =
+        holder.map_or_else(|| (None, args_os().collect()), |(front, words)| (Some(front), words));
+    let cli = match Cli::try_parse_from(words) {
         Ok(cli) => cli,
         Err(said) => return refused(&said).into(),
     };
@@ -70,7 +78,7 @@ fn main() -> ExitCode {
     if let Err(failure) = trace(&cli) {
         return failure.report(json).into();
     }
-    match carry_out(cli) {
+    match carry_out(cli, front) {
         Ok(exit) => exit.into(),
         Err(failure) => failure.report(json).into(),
     }
@@ -79,8 +87,8 @@ fn main() -> ExitCode {
 /// The texts of clap instead of a command: help, the version, or a usage error.
 fn refused(said: &clap::Error) -> Exit {
     let is_answer = matches!(said.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-    let words: Vec<_> = std::env::args_os().skip(1).take_while(|word| word != "--").collect();
-    let has_dashes = words.len() + 1 < std::env::args_os().len();
+    let words: Vec<_> = args_os().skip(1).take_while(|word| word != "--").collect();
+    let has_dashes = words.len() + 1 < args_os().len();
     let tip = match said.kind() {
         ErrorKind::UnknownArgument | ErrorKind::MissingRequiredArgument
             if !has_dashes && words.iter().any(|word| word == "run") =>
@@ -102,7 +110,7 @@ fn refused(said: &clap::Error) -> Exit {
 
 const DASHES: &str = "\n  tip: the command comes after --, as in: leasehold run NAME -- CMD ARGUMENTS";
 
-fn carry_out(cli: Cli) -> Result<Exit, Failure> {
+fn carry_out(cli: Cli, front: Option<Front>) -> Result<Exit, Failure> {
     // The commands themselves run on this thread. Renewals have one of their own, so that nothing a
     // command does, such as writing to a pipe that is full, holds them up.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
@@ -112,7 +120,7 @@ fn carry_out(cli: Cli) -> Result<Exit, Failure> {
     let form = if json { Form::Json } else { Form::Words(Width::of_stdout(cli.wide)) };
     let exit = runtime.block_on(async {
         match cli.command {
-            Command::Run(arguments) => run::run(&store, &arguments, json).await,
+            Command::Run(arguments) => run::run(&store, &arguments, json, front).await,
             Command::Hold(arguments) => hold::hold(&store, &arguments).await,
             Command::Inspect { name, exit_code } => inspect::inspect(&store, &name, exit_code, form).await,
             Command::Ls { prefix } => ls::ls(&store, &prefix, form).await,

@@ -100,12 +100,16 @@ group of its own. When a renewal is overdue, or a revocation is requested (`revo
 gets SIGTERM, and SIGKILL before another client can hold the lock. When the lock is lost, it gets SIGKILL
 at once. The lock is released when the whole group has ended.
 
+With --at-least the lock stays held for that long from the grant on: a host whose clock is late by less does
+not run CMD again. A signal, while CMD runs or after it, leaves the lock to its lease.
+
 Exit codes: CMD's own; 75 busy or timed out, 76 lost, 69 store unavailable, 64 usage, 77 access
 denied, 126 and 127 CMD cannot be run or is not found, 128+n ended by signal n.
 
 Example:
   leasehold run --wait 30s backup -- pg_dump -f /backup/db.sql mydb
-  leasehold run --all account/7 account/9 -- ./transfer";
+  leasehold run --all account/7 account/9 -- ./transfer
+  leasehold run --try -E 0 --at-least 1m hourly -- ./report";
 
 pub(crate) const HOLD: &str = "\
 A line is {\"state\":\"waiting|held|at_risk|revocation_requested|lost|released\",\"name\",\"token\",\"remaining_ms\"};

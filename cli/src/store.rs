@@ -267,7 +267,16 @@ fn named(url: &str, refusal: &str) -> Result<String, Failure> {
 
 /// Ends the session. An unconfirmed end comes with its lease, and is no failure.
 pub(crate) async fn close(locks: &LockManager) {
-    if let Err(error) = locks.shutdown().await {
+    note_unconfirmed(locks.shutdown().await);
+}
+
+/// As [`close`], without waiting for the locks whose release was put off: they are left to their leases.
+pub(crate) async fn close_now(locks: &LockManager) {
+    note_unconfirmed(locks.shutdown_now().await);
+}
+
+fn note_unconfirmed(ended: leasehold::Result<()>) {
+    if let Err(error) = ended {
         tracing::warn!(error = ?format!("{error:#}"), "session not closed cleanly");
     }
 }

@@ -50,7 +50,7 @@ pub(crate) async fn acquire(
     granted(lock.acquire(), locks, &[name.to_owned()], terms, signals).await
 }
 
-/// Takes all of the locks on the terms given, or none.
+/// Takes all of the locks on the terms given, or none, and holds them for `at_least` that long.
 ///
 /// # Cancel safety
 ///
@@ -59,10 +59,17 @@ pub(crate) async fn acquire_all(
     locks: &LockManager,
     names: &[String],
     terms: &Terms,
+    at_least: Option<Duration>,
     patience: &Patience,
     signals: &mut Signals,
 ) -> Result<AllGuard, Failure> {
-    let wanted = names.iter().map(|name| lock(locks, name, terms, patience));
+    let wanted = names.iter().map(|name| {
+        let lock = lock(locks, name, terms, patience)?;
+        Ok::<_, Failure>(match at_least {
+            Some(span) => lock.hold_at_least(span),
+            None => lock,
+        })
+    });
     let mut wanted = all(wanted.collect::<Result<Vec<_>, _>>()?);
     if let Some(left) = patience.left() {
         wanted = wanted.wait(left);

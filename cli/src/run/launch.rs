@@ -4,7 +4,7 @@
 //! `leasehold` starts itself again under another name, and that process becomes the command.
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -14,7 +14,7 @@ use rustix::process::Pid;
 use crate::failure::{Exit, Failure};
 use crate::run::group::Group;
 
-pub(crate) use system::hide_this_process;
+pub(crate) use system::{hide_this_process, outlive_the_parent, this_program};
 
 /// Starts `command` in a group of its own, with `environment` added to this process's, and without the `stale` variables of
 /// that.
@@ -25,7 +25,7 @@ pub(crate) fn launch(
     json: bool,
 ) -> Result<Group, Failure> {
     system::adopt_orphans();
-    let mut launcher = Command::new(system::this_program()?);
+    let mut launcher = Command::new(this_program()?);
     launcher.arg0(LAUNCHER).arg(rustix::process::getpid().to_string()).arg(json.to_string());
     launcher.args(command).envs(environment).process_group(0);
     for variable in stale {
@@ -44,10 +44,7 @@ pub(crate) fn as_launcher() -> Option<Exit> {
     }
     let (parent, json) = (arguments.next()?, arguments.next()? == "true");
     let program = arguments.next()?;
-    system::die_with_the_parent();
-    // It may have died before that.
-    let raised_by = rustix::process::getppid().map(|pid| pid.to_string());
-    if raised_by.map(OsString::from) != Some(parent) {
+    if !dies_with(&parent) {
         return Some(Exit::LOST);
     }
     let error = Command::new(&program).args(arguments).exec();
@@ -57,6 +54,13 @@ pub(crate) fn as_launcher() -> Option<Exit> {
     };
     let doing = format!("cannot run {}", program.display());
     Some(Failure::not_started(doing, &error, exit).report(json))
+}
+
+/// Ends this process with its parent, whose number is given; returns whether the parent lives.
+pub(crate) fn dies_with(parent: &OsStr) -> bool {
+    system::die_with_the_parent();
+    // It may have died before that.
+    rustix::process::getppid().is_some_and(|pid| OsStr::new(&pid.to_string()) == parent)
 }
 
 /// The name of the process until it is the command.
@@ -74,13 +78,17 @@ mod system {
     use crate::failure::Failure;
 
     /// This very program, also if its file was replaced meanwhile.
-    pub(super) fn this_program() -> Result<PathBuf, Failure> {
+    pub(crate) fn this_program() -> Result<PathBuf, Failure> {
         Ok(PathBuf::from("/proc/self/exe"))
     }
 
     pub(super) fn die_with_the_parent() {
         // Refused by no system that has it; without it the command merely outlives a killed parent.
         let _refused = set_parent_process_death_signal(Some(Signal::KILL));
+    }
+
+    pub(crate) fn outlive_the_parent() {
+        let _refused = set_parent_process_death_signal(None);
     }
 
     /// Makes this process the parent of descendants whose parent ends, so that the system reports their end.
@@ -103,11 +111,13 @@ mod system {
 
     use crate::failure::Failure;
 
-    pub(super) fn this_program() -> Result<PathBuf, Failure> {
+    pub(crate) fn this_program() -> Result<PathBuf, Failure> {
         env::current_exe().map_err(|error| Failure::system("cannot find this program", error))
     }
 
     pub(super) fn die_with_the_parent() {}
+
+    pub(crate) fn outlive_the_parent() {}
 
     pub(super) fn adopt_orphans() {}
 

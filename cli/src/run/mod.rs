@@ -10,23 +10,29 @@
 //! - **run-2** The lock is not released while a process of the group lives, except with `--leave-running`.
 //! - **run-3** While we are stopped by a terminal, so is the group; it goes on only if the lock is held.
 //!
+//! With `--at-least` the library puts the release off, and this process waits for it, or a process in the background does
+//! ([`detach`]).
+//!
 //! Processes that have left the group (daemons) or run as another user are not stopped. A stopped (`SIGSTOP`) or
 //! killed `leasehold` does not stop grandchildren. On Linux the command itself is killed with `leasehold`.
 
+pub(crate) mod detach;
 mod group;
 pub(crate) mod launch;
 mod terminal;
 
+use std::io::{self, IsTerminal};
 use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::select_all;
-use leasehold::{AllGuard, Change, GuardState, LockGuard, LostReason};
+use leasehold::{AllGuard, Change, GuardState, LockGuard, LockManager, LostReason};
 use rustix::process::Signal;
 
 use crate::arguments::{Run, Store};
 use crate::failure::{Exit, Failure};
+use crate::run::detach::Front;
 use crate::run::group::{Group, Seen};
 use crate::run::terminal::Terminal;
 use crate::signals::Signals;
@@ -34,24 +40,36 @@ use crate::store::{self, HIDDEN, Place};
 use crate::wait::{self, Patience};
 use crate::{held, output};
 
-pub(crate) async fn run(store: &Store, arguments: &Run, json: bool) -> Result<Exit, Failure> {
+pub(crate) async fn run(
+    store: &Store,
+    arguments: &Run,
+    json: bool,
+    front: Option<Front>,
+) -> Result<Exit, Failure> {
+    if arguments.detach && front.is_none() {
+        return detach::in_front().await;
+    }
     let mut ending = Signals::of_the_end()?;
     let place = Place::of(store)?;
     let names = &*arguments.names;
     if names.len() > 1 && !arguments.all {
         return Err(Failure::usage("several locks are named: use `--all` to hold all of them together"));
     }
+    let (terms, at_least) = (&arguments.terms, arguments.at_least);
+    if at_least.zip(terms.max_hold).is_some_and(|(least, most)| most < least) {
+        return Err(Failure::usage("`--at-least` is longer than `--max-hold`"));
+    }
     names.iter().try_for_each(|name| held::refuse_nested(&place, name))?;
-    let patience = Patience::of(&arguments.terms);
-    let locks = place.open_for(&arguments.terms, &patience, &mut ending).await?;
-    let guard = match wait::acquire_all(&locks, names, &arguments.terms, &patience, &mut ending).await {
+    let patience = Patience::of(terms);
+    let locks = place.open_for(terms, &patience, &mut ending).await?;
+    let guard = match wait::acquire_all(&locks, names, terms, at_least, &patience, &mut ending).await {
         Ok(guard) => guard,
         Err(failure) => {
             store::close(&locks).await;
             return Err(failure);
         }
     };
-    let outcome = under(&guard, &place, arguments, ending, json).await;
+    let outcome = under(&guard, &place, arguments, &mut ending, json).await;
     let lost = guard.guards().iter().find_map(|guard| {
         let reason = guard.ensure_held().err()?.lost_reason()?;
         Some((guard.name().to_string(), reason))
@@ -65,25 +83,38 @@ pub(crate) async fn run(store: &Store, arguments: &Run, json: bool) -> Result<Ex
     {
         output::complain(&Failure::from(error).to_string());
     }
-    store::close(&locks).await;
-    let ended = outcome?;
-    let name = names.join(", ");
-    match (ended.why, lost) {
-        // It has ended well in spite of the request to stop, and under the lock.
-        (Some(Why::AtRisk | Why::Asked), None) if ended.exit == Exit::SUCCESS => Ok(ended.exit),
-        (_, Some((name, reason))) => Err(Failure::lost(format!("the lock {name:?} was lost: {reason}"))),
-        (Some(Why::Lost(reason)), None) => {
-            Err(Failure::lost(format!("the lock {name:?} was lost: {reason}")))
-        }
-        (Some(Why::AtRisk), None) => {
-            Err(Failure::lost(format!("the command was stopped: the lock {name:?} was not renewed in time")))
-        }
-        (Some(Why::Asked), None) => Err(Failure::lost(format!(
-            "the command was stopped: revocation of the lock {name:?} was requested"
-        ))),
-        (Some(Why::MaxHold(allowed)), None) => Err(Failure::max_hold(&name, allowed)),
-        (None, None) => Ok(ended.exit),
+    // A process that is told to end does not wait, and neither does one that could not start it.
+    let waits =
+        outcome.as_ref().is_ok_and(|ended| !ended.asked || matches!(ended.why, Some(Why::MaxHold(_))));
+    let outcome = outcome.and_then(|ended| ended.told(&names.join(", "), lost));
+    if let Some(front) = front {
+        front.answer(&outcome, json);
     }
+    match at_least {
+        Some(_) => close_after_the_span(&locks, waits, &mut ending).await,
+        None => store::close(&locks).await,
+    }
+    outcome
+}
+
+/// Ends the session when `--at-least` has passed. A signal, or not to wait, leaves the rest of that to the lease.
+async fn close_after_the_span(locks: &LockManager, waits: bool, ending: &mut Signals) {
+    let note = async {
+        wait::at_most(Some(wait::PATIENCE)).await;
+        // Cron would send it by mail.
+        if io::stderr().is_terminal() {
+            output::note(HOLDING);
+        }
+        std::future::pending::<()>().await;
+    };
+    if waits {
+        tokio::select! {
+            () = store::close(locks) => return,
+            () = note => unreachable!("the note is for ever"),
+            _signal = ending.next() => {}
+        }
+    }
+    store::close_now(locks).await;
 }
 
 /// How the command ended, and why it was stopped, if it was.
@@ -92,6 +123,28 @@ struct Ended {
     why: Option<Why>,
     /// It was told to end.
     asked: bool,
+}
+
+impl Ended {
+    /// The result of `run`, for the locks `name`; `lost` is one that was lost.
+    fn told(self, name: &str, lost: Option<(String, LostReason)>) -> Result<Exit, Failure> {
+        match (self.why, lost) {
+            // It has ended well in spite of the request to stop, and under the lock.
+            (Some(Why::AtRisk | Why::Asked), None) if self.exit == Exit::SUCCESS => Ok(self.exit),
+            (_, Some((name, reason))) => Err(Failure::lost(format!("the lock {name:?} was lost: {reason}"))),
+            (Some(Why::Lost(reason)), None) => {
+                Err(Failure::lost(format!("the lock {name:?} was lost: {reason}")))
+            }
+            (Some(Why::AtRisk), None) => Err(Failure::lost(format!(
+                "the command was stopped: the lock {name:?} was not renewed in time"
+            ))),
+            (Some(Why::Asked), None) => Err(Failure::lost(format!(
+                "the command was stopped: revocation of the lock {name:?} was requested"
+            ))),
+            (Some(Why::MaxHold(allowed)), None) => Err(Failure::max_hold(name, allowed)),
+            (None, None) => Ok(self.exit),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +162,7 @@ async fn under(
     guard: &AllGuard,
     place: &Place,
     arguments: &Run,
-    ending: Signals,
+    ending: &mut Signals,
     json: bool,
 ) -> Result<Ended, Failure> {
     let children = Signals::of_children()?;
@@ -171,7 +224,7 @@ struct Watch<'a> {
 impl Watch<'_> {
     async fn until_the_end(
         mut self,
-        mut ending: Signals,
+        ending: &mut Signals,
         mut stopping: Signals,
         mut children: Signals,
     ) -> Ended {
@@ -336,6 +389,8 @@ async fn last_moment(guard: &AllGuard, kept: Option<Duration>) {
     }
 }
 
+const HOLDING: &str =
+    "the command has ended; holding the lock for the time of `--at-least`; a signal leaves it to its lease";
 /// How many processes are named.
 const SHOWN: usize = 5;
 /// How often changes without a signal are checked: a terminal that is free again, processes of the group that are not our

@@ -9,6 +9,7 @@ use std::pin::pin;
 use std::thread;
 use std::time::Duration;
 
+use clap::Args;
 use futures_util::StreamExt;
 use futures_util::stream;
 use leasehold::LockManager;
@@ -17,12 +18,22 @@ use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event};
 use tokio::sync::mpsc;
 
-use crate::arguments::{Store, Top};
+use crate::arguments::Store;
 use crate::failure::{Exit, Failure};
 use crate::output;
 use crate::signals::Signals;
 use crate::store::{self, Place};
 use crate::top::view::View;
+
+#[derive(Args, Debug)]
+pub(crate) struct Top {
+    /// Only names that start with this prefix
+    #[arg(default_value = "", hide_default_value = true)]
+    prefix: String,
+    /// Time between two readings (1s)
+    #[arg(long, value_name = "D", default_value = "1s", hide_default_value = true, value_parser = leasehold::span)]
+    interval: Duration,
+}
 
 pub(crate) async fn top(store: &Store, arguments: &Top) -> Result<Exit, Failure> {
     let mut signals = Signals::of_the_end()?;

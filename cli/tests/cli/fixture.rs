@@ -178,6 +178,20 @@ pub(crate) fn send(process: &Process, signal: Signal) {
     kill_process(pid(process.pid()), signal).expect("it runs");
 }
 
+/// A short job that is started on two hosts runs on one: what it leaves behind holds the lock, and nothing else of it.
+pub(crate) async fn job_runs_once(fixture: &Fixture) {
+    let job = ["run", "--try", "--at-least", "10m", "--detach", "job", "--", "sh", "-c", "echo ran; exit 3"];
+    for code in [3, 75] {
+        let ran = fixture.done(job).await;
+        assert_eq!((ran.code, &*ran.out), (code, if code == 3 { "ran\n" } else { "" }), "{ran:?}");
+    }
+    let seen = fixture.inspect("job").await;
+    let label = seen["holder"]["label"].as_str().expect("a label");
+    let holder: u32 = label.rsplit('/').next().expect("a number").parse().expect("its process");
+    assert_eq!(fixture.done(["revoke", "job"]).await.code, 0);
+    until_gone(holder).await;
+}
+
 /// Waits until there is no such process. It is nobody's who would leave it unreaped.
 pub(crate) async fn until_gone(process: u32) {
     eventually("it ends", async || !is_alive(process)).await;

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use testbed::{Port, Server, trial};
 
-use crate::fixture::{Fixture, exit_code, finish, line, rest, send, until_gone, value};
+use crate::fixture::{Fixture, exit_code, finish, job_runs_once, line, rest, send, until_gone, value};
 use crate::schema;
 
 /// The scenes of a store, each called as it is; and what is said of a server that is not there.
@@ -22,6 +22,7 @@ pub(crate) fn trials<S: Server>(is_down: &'static str) -> Vec<Trial> {
         trial(name("the_commands_work"), async || {
             let server = start::<S>().await;
             the_commands_work(&server).await;
+            job_runs_once(&asking(&server)).await;
             a_stopped_holder_ends_its_command(&server).await;
         }),
         trial(name("a_lock_is_held_by_several_or_refused"), async || {

@@ -15,7 +15,7 @@ mod group;
 mod hold;
 #[cfg(feature = "file")]
 mod host;
-#[cfg(any(feature = "etcd", feature = "redis", feature = "zk"))]
+#[cfg(any(feature = "etcd", feature = "postgres", feature = "redis", feature = "zk"))]
 mod leased;
 #[cfg(all(feature = "file", feature = "metrics"))]
 mod metrics;
@@ -69,6 +69,8 @@ fn main() -> ExitCode {
         migrate::trials(),
         #[cfg(feature = "file")]
         place::trials(),
+        #[cfg(feature = "postgres")]
+        leased::trials::<testbed::postgres::Server>("cannot connect to the server"),
         #[cfg(feature = "redis")]
         redis::trials(),
         #[cfg(feature = "redis")]

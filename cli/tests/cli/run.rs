@@ -3,7 +3,8 @@
 use rustix::process::Signal;
 
 use crate::fixture::{
-    Fixture, LEASEHOLD, exit_code, finish, is_alive, kill, line, rest, send, until_gone, until_said,
+    Fixture, LEASEHOLD, exit_code, finish, is_alive, job_runs_once, kill, line, rest, send, until_gone,
+    until_said,
 };
 
 testbed::trials![
@@ -15,6 +16,7 @@ testbed::trials![
     signals_are_forwarded,
     ignored_signals_are_not_forwarded,
     the_command_dies_with_us,
+    a_short_command_holds_for_longer,
     background_child_is_not_waited_for,
     a_command_can_be_bounded,
     a_command_that_does_not_end_is_killed_if_asked,
@@ -98,14 +100,21 @@ async fn a_signal_ends_the_wait() {
     fixture.until_contended("a", 0).await;
 }
 
+const DETACHED: [&str; 3] = ["--at-least", "10m", "--detach"];
+
 async fn signals_are_forwarded() {
     let fixture = Fixture::new();
     let traps = "for s in HUP INT QUIT TERM; do trap \"echo $s; exit 7\" $s; done";
     let script = format!("{traps}; echo ready; while :; do sleep 0.05; done");
-    for (signal, word) in
-        [(Signal::HUP, "HUP"), (Signal::INT, "INT"), (Signal::QUIT, "QUIT"), (Signal::TERM, "TERM")]
-    {
-        let mut running = fixture.start(["run", "a", "--", "sh", "-c", &script]);
+    for (options, signal, word) in [
+        (&[][..], Signal::HUP, "HUP"),
+        (&[], Signal::INT, "INT"),
+        (&[], Signal::QUIT, "QUIT"),
+        (&[], Signal::TERM, "TERM"),
+        (&DETACHED, Signal::HUP, "HUP"),
+        (&DETACHED, Signal::TERM, "TERM"),
+    ] {
+        let mut running = fixture.start([&["run"], options, &["a", "--", "sh", "-c", &script]].concat());
         assert_eq!(line(&mut running).await, "ready");
         send(&running, signal);
         assert_eq!(line(&mut running).await, word);
@@ -128,11 +137,29 @@ async fn ignored_signals_are_not_forwarded() {
 
 async fn the_command_dies_with_us() {
     let fixture = Fixture::new();
-    let mut running = fixture.start(["run", "a", "--", "sh", "-c", "echo $$; exec sleep 1000"]);
-    let command: u32 = line(&mut running).await.parse().unwrap();
-    running.kill().await.unwrap();
-    until_gone(command).await;
+    for options in [&[][..], &DETACHED] {
+        let command = ["a", "--", "sh", "-c", "echo $$; exec sleep 1000"];
+        let mut running = fixture.start([&["run"], options, &command].concat());
+        let command: u32 = line(&mut running).await.parse().unwrap();
+        running.kill().await.unwrap();
+        until_gone(command).await;
+        assert_eq!(fixture.done(["run", "--try", "a", "--", "true"]).await.code, 0);
+    }
+}
+
+/// With `--at-least` others find the lock held after the command has ended, until the time is over or a signal comes.
+async fn a_short_command_holds_for_longer() {
+    let fixture = Fixture::new();
+    let job = ["a", "--", "sh", "-c", "echo $$; exit 3"];
+    let mut run = fixture.start([&["run", "--at-least", "10m"][..], &job].concat());
+    until_gone(line(&mut run).await.parse().unwrap()).await;
+    assert_eq!(fixture.done(["run", "--try", "a", "--", "true"]).await.code, 75);
+    send(&run, Signal::TERM);
+    assert_eq!(exit_code(&mut run).await, 3);
+    let ran = fixture.done([&["run", "--try", "--at-least", "200ms"][..], &job].concat()).await;
+    assert_eq!((ran.code, &*ran.err), (3, ""));
     assert_eq!(fixture.done(["run", "--try", "a", "--", "true"]).await.code, 0);
+    job_runs_once(&fixture).await;
 }
 
 /// With `--leave-running` the lock is free when the command has ended; what it started lives on.

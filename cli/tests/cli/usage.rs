@@ -27,7 +27,7 @@ async fn impossible_option_exits_with_64() {
     let long = "n".repeat(513);
     let fixture = Fixture::new();
     let file = fixture.url();
-    let wrong: [(&[&str], &str); 23] = [
+    let wrong: [(&[&str], &str); 25] = [
         (&[], "Usage"),
         (&["hodl", "a"], "hodl"),
         (&["run", "a"], "CMD"),
@@ -38,6 +38,11 @@ async fn impossible_option_exits_with_64() {
         (&["--url", "", "ls"], "`--url` is empty"),
         (&["--require", "fast", "ls"], "cross_host"),
         (&["run", "--try", "--wait", "1s", "a", "--", "true"], "--wait"),
+        (&["run", "--detach", "a", "--", "true"], "--at-least"),
+        (
+            &["--url", file, "run", "--at-least", "1m", "--max-hold", "59s", "a", "--", "true"],
+            "longer than `--max-hold`",
+        ),
         (&["run", "--wait", "soon", "a", "--", "true"], "1m30s"),
         (&["--url", "nowhere", "ls"], "://"),
         (&["--url", "gopher://x", "ls"], "gopher"),
