@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -76,14 +77,14 @@ impl Failure {
     }
 
     /// A command that could not be started.
-    pub(crate) fn not_started(doing: String, error: &std::io::Error, exit: Exit) -> Self {
+    pub(crate) fn not_started(doing: String, error: &io::Error, exit: Exit) -> Self {
         let mut failure = Self::new("command", doing, exit);
         failure.0.causes.push(error.to_string());
         failure
     }
 
     /// A file that was named cannot be read.
-    pub(crate) fn unreadable(file: &Path, error: &std::io::Error) -> Self {
+    pub(crate) fn unreadable(file: &Path, error: &io::Error) -> Self {
         let mut failure = Self::usage(format!("cannot read {}", file.display()));
         failure.0.causes.push(error.to_string());
         failure
@@ -156,11 +157,11 @@ impl Failure {
         &self.0.message
     }
 
-    /// Writes it to standard error, and returns the exit code.
+    /// Writes it to standard error, and returns the exit code. Cron would send a conflict by mail that `-E 0` makes a success.
     pub(crate) fn report(&self, json: bool) -> Exit {
         if json {
             output::complain(&output::line_of_json(&serde_json::json!({ "error": self })));
-        } else {
+        } else if self.exit() != Exit::SUCCESS || io::stderr().is_terminal() {
             output::complain(&self.to_string());
         }
         self.exit()
@@ -236,7 +237,7 @@ mod tests {
     /// The whole chain of causes is shown, and nothing of it can steer a terminal.
     #[test]
     fn causes_are_shown_without_control_characters() {
-        let source = std::io::Error::other("refused\x1b[2J");
+        let source = io::Error::other("refused\x1b[2J");
         let failure = Failure::from(Error::not_applied(ErrorKind::Unavailable, "down").with_source(source));
         assert_eq!(failure.to_string(), "leasehold: down\n  because: refused\\u{1b}[2J");
         let json = serde_json::to_value(&failure).unwrap();
