@@ -68,6 +68,11 @@ pub(crate) fn in_move() -> Error {
     Error::not_applied(ErrorKind::Unavailable, IN_MOVE).with_source("TRYAGAIN the slot has not come yet")
 }
 
+/// A lease that is not extended within `failover_lag`.
+pub(crate) fn in_lag() -> Error {
+    Error::not_applied(ErrorKind::Unavailable, IN_LAG)
+}
+
 /// A server that a session has left, and that may be a primary which was replaced. The next attempt may find another one.
 pub(crate) fn of_former() -> Error {
     let message = "the server of the lock may have been replaced";
@@ -253,6 +258,7 @@ pub(crate) const IN_A_CLUSTER: &str =
     "the server is part of a Redis Cluster: use the URL scheme redis+cluster or rediss+cluster";
 const IN_MOVE: &str = "the slot of the lock is being moved to another server";
 pub(crate) const A_FORMER: &str = "it was left before, and has not said that it lost the slot";
+const IN_LAG: &str = "the lease is not extended: the server before may go on for `failover_lag`";
 const UNCOVERED: &str = "no server of the cluster has the slot of the lock";
 const NO_CLUSTER: &str = "the server is not part of a Redis Cluster: use the URL scheme redis or rediss";
 const WRONG_PASSWORD: &str = "the server refused the user or the password";

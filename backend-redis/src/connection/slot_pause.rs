@@ -6,14 +6,16 @@
 //!
 //! The lag is for a primary that was replaced and goes on: it may end a lease and grant the lock again. A slot that moves is
 //! refused by the server that had it, so that one grants nothing. Other managers and this one look the same to the new server.
-//! Therefore the session notes the server by which a slot was served last, and asks that one whether it refuses the slot.
+//! Therefore the session notes the server by which a slot was served last, and asks that one whether it refuses the slot, until it
+//! says so or the lag is over.
 //!
 //! # Invariants
 //! - **redis.slots-1** Nothing is sent to a script over a connection before the slot's origin was asked over it, or after the
 //!   slot was idle there for longer than a server needs to be replaced and to come back, or was served by another reign since.
 //! - **redis.slots-2** A lease is renewed that ends within the lag only if each server that has served the slot for this session
-//!   within the lag refuses it, by the word of the same process.
-//! - **redis.slots-3** A session does not go back to a server that it has left without that word, until the lag is over.
+//!   within the lag refuses it, by the word of the same process. Until then such a hold is kept, and not extended.
+//! - **redis.slots-3** A session does not go back to a server that it has left without that word, until the lag is over: it would
+//!   go to and fro between two that both take themselves for the primary. No guarantee rests on that: clients of the model do.
 //! - **redis.slots-4** While a slot pauses, a message grants nothing: it may be of the primary before.
 //!
 //! Not promised: that a move to a server and back is seen if the server in between fails without having copied the slot's origin.
@@ -47,7 +49,7 @@ pub(crate) struct SlotPause {
     terms: Terms,
     /// A slot that was not used for so long over a connection may have lost and found its server.
     idle: Duration,
-    served: Mutex<HashMap<HashSlot, Served>>,
+    served: Arc<Mutex<HashMap<HashSlot, Served>>>,
     servers: OnceLock<Weak<dyn Refuses>>,
 }
 
@@ -60,8 +62,8 @@ impl fmt::Debug for SlotPause {
 /// Asks servers whether they serve a slot.
 #[async_trait]
 pub(crate) trait Refuses: Send + Sync {
-    /// Whether the process `run` at `server` says that another server has the slot of `key`.
-    async fn refuses(&self, server: &Address, run: &str, key: &str, give_up_at: Moment) -> bool;
+    /// Whether the process `run` at `server` says until `give_up_at` that another server has the slot of `key`.
+    async fn refuses(self: Arc<Self>, server: &Address, run: &str, key: &str, give_up_at: Moment) -> bool;
 }
 
 /// By which server a slot was served last.
@@ -71,11 +73,21 @@ struct Served {
     reign: Arc<str>,
     /// When the last request was sent that has shown that.
     sent_at: Moment,
-    /// Until when a primary before may go on, and nothing is granted.
+    /// Until when a primary before the first reign may go on.
     lag_end: Moment,
     pause_end: Moment,
-    /// Until when the session does not go back to reigns that may go on.
-    left: Vec<(Arc<str>, Moment)>,
+    /// Earlier reigns, whose servers have not refused the slot yet.
+    left: Vec<Left>,
+}
+
+/// A reign that the session has left, and that may go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Left {
+    reign: Arc<str>,
+    /// Until when the session does not go back to it.
+    until: Moment,
+    /// Until when the session takes it to go on.
+    lag_end: Moment,
 }
 
 impl SlotPause {
@@ -85,7 +97,7 @@ impl SlotPause {
             keys: keys.clone(),
             terms: Terms(option),
             idle: failover.lag / 2,
-            served: Mutex::default(),
+            served: Arc::default(),
             servers: OnceLock::new(),
         }
     }
@@ -102,9 +114,9 @@ impl SlotPause {
         self.served.lock().get(&slot).is_some_and(|served| now < served.pause_end)
     }
 
-    /// Whether the session was served by that reign last.
-    fn is_at(&self, slot: HashSlot, reign: &str) -> bool {
-        self.served.lock().get(&slot).is_some_and(|served| &*served.reign == reign)
+    /// Until when a primary before may go on, if the session was served by that reign last.
+    fn lag_end(&self, slot: HashSlot, reign: &str) -> Option<Moment> {
+        self.served.lock().get(&slot).filter(|served| &*served.reign == reign).map(Served::lag_end)
     }
 
     /// The questions about slots over `connection`. Its server's origin is asked at once, so that its pause begins.
@@ -161,75 +173,74 @@ impl SlotPause {
     /// # Errors
     ///
     /// Not applied: redis.slots-3; if the answer is older than what is known of another server.
-    async fn enter(
+    fn enter(
         &self,
         slot: HashSlot,
         (server, reign): (&Address, &Arc<str>),
         known: &KnownReign,
         sent_at: Moment,
-        give_up_at: Moment,
-    ) -> Result<ReignTimes> {
+    ) -> Result<()> {
         let left_of = |until: u64| Duration::from_micros(until.saturating_sub(known.now));
-        let arrived = self.env.now();
-        let (lag_end, pause_end) = (
-            arrived + left_of(self.terms.lag_until(known)),
-            arrived + left_of(self.terms.paused_until(known)),
-        );
-        loop {
-            let before = self.served.lock().get(&slot).cloned();
-            if before.as_ref().is_some_and(|before| before.bars(reign, sent_at, arrived)) {
+        let now = self.env.now();
+        let (lag_end, pause_end) =
+            (now + left_of(self.terms.lag_until(known)), now + left_of(self.terms.paused_until(known)));
+        let (server, reign) = (server.clone(), Arc::clone(reign));
+        let next = Served { server, reign, sent_at, lag_end, pause_end, left: Vec::new() };
+        let mut served = self.served.lock();
+        let before = match served.remove(&slot) {
+            None => {
+                served.insert(slot, next);
+                return Ok(());
+            }
+            Some(before) if before.bars(&next.reign, sent_at, now) => {
+                served.insert(slot, before);
                 return Err(error::of_former());
             }
-            let refuses = match &before {
-                Some(before) if before.reign != *reign && arrived < lag_end.max(before.lag_end) => {
-                    self.has_given_away(slot, before, give_up_at).await
-                }
-                _ => false,
-            };
-            let mut served = self.served.lock();
-            // Another request has come there meanwhile.
-            if served.get(&slot).map(|served| &served.reign) != before.as_ref().map(|before| &before.reign) {
-                continue;
-            }
-            let (server, reign) = (server.clone(), Arc::clone(reign));
-            let mut next = Served { server, reign, sent_at, lag_end, pause_end, left: Vec::new() };
-            if let Some(before) = before {
-                next.follow(before, refuses, arrived, arrived + self.terms.0.lag);
-            }
-            let lag_left = micros(next.lag_end.since(sent_at));
-            served.insert(slot, next);
-            let lag_until = if lag_left == 0 { 0 } else { known.now.saturating_add(lag_left) };
-            return Ok(ReignTimes { paused_until: self.terms.paused_until(known), lag_until });
+            Some(before) => before,
+        };
+        let former = before.server.clone();
+        let (next, left) = before.followed(next, now, now + self.terms.0.lag);
+        served.insert(slot, next);
+        drop(served);
+        if let Some(left) = left {
+            self.ask_former(slot, former, left);
         }
+        Ok(())
     }
 
-    /// redis.slots-2
-    async fn has_given_away(&self, slot: HashSlot, before: &Served, give_up_at: Moment) -> bool {
-        let Some(servers) = self.servers.get().and_then(Weak::upgrade) else { return false };
-        let (run, _) = before.reign.split_once(' ').unwrap_or_default();
-        let key = self.keys.origin_of(&slot.tag());
-        let give_up_at = give_up_at.min(self.env.now() + self.env.timing().op_timeout / 4);
-        servers.refuses(&before.server, run, &key, give_up_at).await
+    /// Asks a server that the session has `left` whether it refuses the slot (redis.slots-2). The task ends with the lag, or with
+    /// the session.
+    fn ask_former(&self, slot: HashSlot, server: Address, left: Left) {
+        let Some(servers) = self.servers.get().and_then(Weak::upgrade) else { return };
+        let (served, key) = (Arc::clone(&self.served), self.keys.origin_of(&slot.tag()));
+        self.env.spawn(async move {
+            let (run, _) = left.reign.split_once(' ').unwrap_or_default();
+            if servers.refuses(&server, run, &key, left.lag_end).await
+                && let Some(served) = served.lock().get_mut(&slot)
+            {
+                served.left.retain(|other| *other != left);
+            }
+        });
     }
 }
 
 impl Served {
-    /// It comes after `before`, whose server `refuses` the slot or may go on.
-    fn follow(&mut self, before: Self, refuses: bool, now: Moment, left_until: Moment) {
-        self.left = before.left;
-        self.left.retain(|(_, until)| now < *until);
-        if before.reign == self.reign {
-            self.sent_at = self.sent_at.max(before.sent_at);
-            self.lag_end = self.lag_end.min(before.lag_end);
-        } else if refuses {
-            // A primary before that one may go on, however long this server is there.
-            self.lag_end = before.lag_end;
-        } else {
-            self.lag_end = self.lag_end.max(before.lag_end);
-            if now < self.lag_end {
-                self.left.push((before.reign, left_until));
-            }
-        }
+    /// The session comes to `next`; and what it has left, if that may go on.
+    fn followed(self, mut next: Self, now: Moment, left_until: Moment) -> (Self, Option<Left>) {
+        let lag_end = next.lag_end;
+        let may_go_on = self.reign != next.reign && now < lag_end.max(self.lag_end());
+        let left = may_go_on.then_some(Left { reign: self.reign, until: left_until, lag_end });
+        next.sent_at = next.sent_at.max(self.sent_at);
+        // A primary before that one may go on, however long this server is there.
+        (next.lag_end, next.left) = (self.lag_end, self.left);
+        next.left.retain(|left| now < left.until);
+        next.left.extend(left.clone());
+        (next, left)
+    }
+
+    /// Until when a primary before may go on, and nothing is granted.
+    fn lag_end(&self) -> Moment {
+        self.left.iter().map(|left| left.lag_end).fold(self.lag_end, Moment::max)
     }
 
     /// Whether the session does not come to `reign` now, by an answer to what was sent then.
@@ -238,7 +249,7 @@ impl Served {
     }
 
     fn has_left(&self, reign: &str, now: Moment) -> bool {
-        self.left.iter().any(|(left, until)| &**left == reign && now < *until)
+        self.left.iter().any(|left| &*left.reign == reign && now < left.until)
     }
 }
 
@@ -261,8 +272,21 @@ struct KnownServer {
 #[derive(Clone, Debug)]
 struct Proved {
     reign: Arc<str>,
-    times: ReignTimes,
+    paused_until: u64,
+    /// When that was asked, and what the server's clock said then or later.
+    asked: (Moment, u64),
     at: Moment,
+}
+
+impl Proved {
+    fn times(&self, lag_end: Moment) -> ReignTimes {
+        let (asked_at, now) = self.asked;
+        let lag_until = match micros(lag_end.since(asked_at)) {
+            0 => 0,
+            left => now.saturating_add(left),
+        };
+        ReignTimes { paused_until: self.paused_until, lag_until }
+    }
 }
 
 impl SlotTimes {
@@ -293,10 +317,11 @@ impl SlotTimes {
         let (pause, slot) = (&self.pause, HashSlot::of(call.key()));
         let sent_at = pause.env.now();
         let proved = self.slots.lock().get(&slot).cloned();
-        let proved = proved.filter(|proved| sent_at.since(proved.at) < pause.idle);
-        // The slot may be back from another server, which the next one would be taken to come after.
-        if let Some(proved) = proved.filter(|proved| pause.is_at(slot, &proved.reign)) {
-            return Ok(Ok(Some(proved.times)));
+        if let Some(proved) = proved.filter(|proved| sent_at.since(proved.at) < pause.idle)
+            // The slot may be back from another server, which the next one would be taken to come after.
+            && let Some(lag_end) = pause.lag_end(slot, &proved.reign)
+        {
+            return Ok(Ok(Some(proved.times(lag_end))));
         }
         let server = self.server.as_ref().filter(|server| server.slots.contains(slot));
         let since = server.map(|KnownServer { known, .. }| format!("{} {}", known.reign, known.since));
@@ -312,8 +337,13 @@ impl SlotTimes {
         let known = pause.terms.read(&key, answer, error::of)?;
         let reign: Arc<str> = known.reign.as_str().into();
         let place = (connection.client.address(), &reign);
-        let times = pause.enter(slot, place, &known, sent_at, give_up_at).await?;
-        self.slots.lock().insert(slot, Proved { reign, times, at: sent_at });
+        pause.enter(slot, place, &known, sent_at)?;
+        // Another request may have come to another reign meanwhile.
+        let lag_end = pause.lag_end(slot, &reign).ok_or_else(error::of_former)?;
+        let paused_until = pause.terms.paused_until(&known);
+        let proved = Proved { reign, paused_until, asked: (sent_at, known.now), at: sent_at };
+        let times = proved.times(lag_end);
+        self.slots.lock().insert(slot, proved);
         Ok(Ok(Some(times)))
     }
 
@@ -355,30 +385,32 @@ mod tests {
     #[test]
     fn lag_is_lifted_by_the_word_of_the_server_before() {
         let (now, until) = (at(10), at(27));
-        let follow = |before: &Served, refuses| {
-            let mut next = served("b", 20);
-            next.follow(before.clone(), refuses, now, until);
-            next
+        let follow = |before: Served| {
+            let (mut next, left) = before.followed(served("b", 20), now, until);
+            let lag_end = next.lag_end();
+            let unheard = next.clone();
+            next.left.retain(|other| Some(other) != left.as_ref());
+            (lag_end, next.lag_end(), unheard)
         };
-        assert_eq!(follow(&served("a", 5), true).lag_end, at(5));
-        assert_eq!(follow(&served("a", 15), true).lag_end, at(15));
-        assert_eq!(follow(&served("a", 5), false).lag_end, at(20));
-        assert_eq!(follow(&served("b", 5), false).lag_end, at(5));
-        let left = follow(&served("a", 5), false);
-        assert!(left.has_left("a", now) && !left.has_left("a", until) && !left.has_left("b", now));
-        assert!(!follow(&served("a", 5), true).has_left("a", now));
-        // This server is there for longer than the lag before lasts.
-        assert_eq!(follow(&served("a", 25), true).lag_end, at(25));
-        let left = [follow(&served("a", 25), false), left];
-        assert!(left[0].lag_end == at(25) && left[0].has_left("a", now));
-        let [_, left] = left;
+        for (before, unheard, heard) in [
+            (served("a", 5), 20, 5),
+            (served("a", 15), 20, 15),
+            // This server is there for longer than the lag before lasts.
+            (served("a", 25), 25, 25),
+            (served("b", 5), 5, 5),
+        ] {
+            let (lag_end, lifted, next) = follow(before.clone());
+            assert_eq!((lag_end, lifted), (at(unheard), at(heard)), "{before:?}");
+            let is_left = *before.reign != *next.reign;
+            assert_eq!((next.has_left("a", now), next.has_left("a", until)), (is_left, false));
+        }
+        let (.., left) = follow(served("a", 5));
         // A late answer of another server is not believed.
         assert!(
             left.bars("c", at(8), until) && !left.bars("b", at(8), until) && !left.bars("c", at(9), until)
         );
         // Later ones remember it.
-        let mut third = served("c", 30);
-        third.follow(left, true, at(26), at(40));
-        assert!(third.has_left("a", at(26)));
+        let (third, _) = left.followed(served("c", 30), at(26), at(40));
+        assert!(third.has_left("a", at(26)) && third.lag_end() == at(30));
     }
 }

@@ -28,7 +28,8 @@
 //! - **redis.protocol-9** If a restarted server must grant nothing at first: each connection leads to one run of it. The first
 //!   request returns until when that run may have forgotten holders; every script over the connection gets that moment, and
 //!   grants nothing before. No lease is longer than that pause (G1, G2). A message counts only until its connection is
-//!   abandoned, which is before the link makes the next one. With `wait_replicas`, replies come over a second link: there a
+//!   abandoned, which is before the link makes the next one. A hold that the server does not extend, as a primary before may
+//!   end its lease, ends at its deadline. With `wait_replicas`, replies come over a second link: there a
 //!   grant is returned only after a refresh that was sent after the message (redis.protocol-6).
 //! - **redis.protocol-10** No message ends a hold, and none grants a counter far above the server's last answer: both are
 //!   checked at the server first, as a message may be forged (G1, G3). Revocations of one hold are checked at a limited rate,
@@ -103,6 +104,8 @@ pub(crate) enum ScriptReply {
     Revoked { counter: u64, grace: Duration },
     /// There is no such entry.
     Gone,
+    /// It holds the lock, and was not extended: a primary before may end the lease and grant the lock again.
+    HoldsOn,
 }
 
 impl ScriptReply {
@@ -119,6 +122,8 @@ impl ScriptReply {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Verdict {
     Until(Deadline),
+    /// It lasts until the deadline that is known.
+    Unchanged,
     Gone(LostReason),
 }
 
@@ -169,7 +174,8 @@ impl Contender {
         match (answer, &mut self.phase) {
             // redis.protocol-3: an answer to a request that was long on its way revives nothing.
             (_, Over(_)) => {}
-            (ScriptReply::Gone, phase) => *phase = Over(LostReason::Gone),
+            (ScriptReply::HoldsOn, Holding { .. }) => return Verdict::Unchanged,
+            (ScriptReply::Gone | ScriptReply::HoldsOn, phase) => *phase = Over(LostReason::Gone),
             (ScriptReply::Holds { .. } | ScriptReply::Revoked { .. }, Holding { deadline: until, .. }) => {
                 *until = deadline.max(*until)
             }

@@ -10,7 +10,7 @@
 --            not to queue                                          holder}: queued, or turned away
 -- renew      channels, inbox, then owner id and ttl of each name   of each: {1, COUNTER} it holds; {2, COUNTER, GRACE} it holds
 --                                                                  and its lock was revoked; {0, ...} it waits, as for
---                                                                  `acquire`; {3} it has no entry
+--                                                                  `acquire`; {3} it has no entry; {4} see `is_short`
 -- release    channels, owner id                                    1 it held, 2 it waited, 0 it had no entry; and 4 more if
 --                                                                  it is to be called again, see `sweep`
 -- revoke     channels, grace or "force"                            {0} the lock is free; {1, LEASE_LEFT, 1 if `release` is
@@ -78,7 +78,7 @@ end
 -- free(lock)                        deletes the lock
 -- rest(entries, now)                for how many milliseconds no waiter is granted a free lock, or false; nil if it always is
 -- stand_back(...)                   frees a lock that is released if no waiter is granted it, or returns false; nil as `rest`
--- is_short(left, now)               whether a lease is not renewed that ends in `left` microseconds; nil or false if all are
+-- is_short(left, now)               whether a lease is not extended that ends in `left` microseconds; nil or false if all are
 -- sharers, foreign                  what shared holders and foreign clients need; false in the other program
 
 -- How many ended entries a call may still drop before a grant, of all its names, so that no call blocks the server for long.
@@ -443,7 +443,7 @@ if operation == 'renew' then
   local function renew(lock, queue, entries, grants, me, ttl, now)
     local holder = settle(lock, queue, entries, grants, channels, holder_of(lock, redis.pcall, grants, me), now)
     if holder == me and is_short and is_short(redis.call('PTTL', lock) * 1000, now) then
-      return { 3 }
+      return { 4 }
     end
     if holder == me then
       redis.call('PEXPIRE', lock, ttl)
@@ -463,14 +463,14 @@ if operation == 'renew' then
       return { 2, counter, grace }
     end
     local shared_as = sharers and holder == '*' and sharers().renew(lock, entries, me, ttl, now)
-    if shared_as then
+    if shared_as and shared_as ~= 4 then
       outlive(grants, shared_as, ttl, now)
       local grace = redis.call('HGET', entries, 'r:' .. me)
       return grace and { 2, shared_as, grace } or { 1, shared_as }
     end
-    local score = redis.call('ZSCORE', queue, me)
+    local score = not shared_as and redis.call('ZSCORE', queue, me)
     if not score then
-      return { 3 }
+      return { shared_as or 3 }
     end
     if not live_until(entries, me, now) then
       drop_entry(queue, entries, me)

@@ -169,6 +169,7 @@ pub(crate) fn reply(value: &Value, naming: Naming) -> Result<Reply> {
             ScriptReply::Revoked { counter: counter(granted)?, grace }
         }
         [Value::Int(3), ..] => ScriptReply::Gone,
+        [Value::Int(4)] => ScriptReply::HoldsOn,
         _ => return Err(wrong()),
     };
     Ok(Reply { answer, holder: None })

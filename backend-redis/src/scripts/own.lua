@@ -231,12 +231,12 @@ function sharers()
     return ends and tonumber(ends) > tonumber(now)
   end
 
-  -- Extends the share of `owner`; returns its counter, or nothing if it has none.
+  -- Extends the share of `owner`; returns its counter, nothing if it has none, or 4 as `renew`.
   function shares.renew(lock, entries, owner, ttl, now)
     local holders = holders_of[lock]
     local counter = has_share(lock, owner, now) and string.match(record_of(entries, owner), '^%d+ %d+ (%d+) ')
     if counter and is_short and is_short(redis.call('ZSCORE', holders, owner) - now, now) then
-      return nil
+      return 4
     elseif counter then
       write_on_a_full_server(holders)
       redis.call('ZADD', holders, 'XX', number(now + ttl * 1000), owner)

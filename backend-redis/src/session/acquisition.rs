@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use super::{Kept, Session, outlives};
 use crate::connection::{Copies, had_ended, too_few_copies};
 use crate::error;
-use crate::protocol::{Contender, ScriptReply, Step};
+use crate::protocol::{Contender, ScriptReply, Step, Verdict};
 use crate::scripts::{self, Reply, millis};
 
 /// An entry of this session, until its grant is taken.
@@ -237,7 +237,10 @@ impl<'s> Acquisition<'s> {
         if session.fleet.copies() == Copies::NONE {
             return Ok(Some(deadline));
         }
-        session.refresh(&[Arc::clone(&self.entry)], session.give_up_at()).await?;
+        let verdicts = session.refresh(&[Arc::clone(&self.entry)], session.give_up_at()).await?;
+        if verdicts == [Verdict::Unchanged] {
+            return Err(error::in_lag());
+        }
         let Step::Take { deadline, .. } = self.step() else { return Ok(None) };
         Ok(Some(deadline))
     }

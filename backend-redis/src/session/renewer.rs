@@ -14,6 +14,7 @@ use leasehold_core::{ErrorKind, LostReason, Result};
 use super::{Kept, Session};
 use crate::cluster::HashSlot;
 use crate::connection::Copies;
+use crate::error;
 use crate::protocol::{ScriptReply, Verdict};
 use crate::scripts::{self, Reply, millis};
 
@@ -152,6 +153,7 @@ impl Session {
 fn renewal(verdict: Verdict) -> Renewal {
     match verdict {
         Verdict::Until(deadline) => Renewal::Until(deadline),
+        Verdict::Unchanged => Renewal::Unknown(error::in_lag()),
         Verdict::Gone(reason) => Renewal::Gone(reason),
     }
 }

@@ -30,6 +30,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::fleet::{Hop, Route, SlotRoute};
 use super::home::Anywhere;
+use super::refuses::FormerLink;
 use crate::cluster::{HashSlot, Redirects, SlotMap};
 use crate::config::{Address, Login};
 use crate::connection::{
@@ -47,9 +48,11 @@ pub(crate) struct Shards {
     pub(super) pause: Option<Arc<SlotPause>>,
     map: watch::Sender<SlotMap>,
     links: Mutex<HashMap<Address, ShardLink>>,
+    /// To servers that have lost slots, as long as they are asked about these.
+    pub(super) formers: Mutex<HashMap<Address, Weak<FormerLink>>>,
     home: OnceLock<Arc<Link>>,
     pub(super) hears: Arc<dyn Hears>,
-    closed: CancellationToken,
+    pub(super) closed: CancellationToken,
 }
 
 /// How any server of the cluster is reached.
@@ -101,6 +104,7 @@ impl Shards {
             pause: pause.map(Arc::new),
             map: watch::Sender::new(SlotMap::new()),
             links: Mutex::default(),
+            formers: Mutex::default(),
             home: OnceLock::new(),
             hears: Arc::clone(&inbox.hears),
             closed: closed.clone(),
@@ -352,7 +356,7 @@ impl Asks for Shards {
 
 impl Reach {
     /// A link to that server, which is down.
-    fn link_to(&self, env: &Env, address: &Address, pause: Option<Pause>) -> Arc<Link> {
+    pub(super) fn link_to(&self, env: &Env, address: &Address, pause: Option<Pause>) -> Arc<Link> {
         let fixed = Fixed { client: self.client.at(address.clone()), login: self.login.clone() };
         let node = ClusterNode { fixed, doubted: Arc::clone(&self.doubted), lost: Arc::clone(&self.lost) };
         Arc::new(Link::new(env.clone(), Arc::new(node), None, pause))
@@ -415,8 +419,8 @@ impl Whereabouts for ClusterNode {
 }
 
 /// The pauses of a request whose slot is being moved.
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(10);
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 /// The map is read no more often: every request to a slot that is being moved doubts it.
 const LEAST_BETWEEN: Duration = Duration::from_millis(100);

@@ -93,10 +93,12 @@ async fn unreplicated(with_pause: bool, primary: Primary) {
     }
 }
 
-/// A hold goes on whose slot moves, and whose server hands over to its replica: both servers say that they refuse the slot. For
-/// others the slot pauses. Nothing of that costs a request in the steady state.
+/// A hold goes on whose slot moves, and whose server hands over to its replica: both servers say that they refuse the slot, at
+/// last. For others the slot pauses. Nothing of that costs a request in the steady state.
 async fn hold_outlasts_a_move_and_an_announced_failover() {
-    let cluster = started(3, 1).await;
+    // Long enough that a slot is not asked about before each request.
+    let cluster = Cluster::start(3, 1, 2 * SILENT).await.unwrap_or_else(|error| panic!("{error}"));
+    let config = |cluster: &_| config(cluster).failover_lag(2 * LAG);
     let locks = open_for(config(&cluster).servers(|server| server.wait_replicas(1)), MAX_TTL).await;
     let other = open_for(config(&cluster), MAX_TTL).await;
     let refused =
@@ -133,6 +135,11 @@ async fn hold_outlasts_a_move_and_an_announced_failover() {
     let guard = hold(&locks).await;
     let to = (owner + 1) % 3;
     cluster.move_slot(slot, to, Step::Done).await.unwrap();
+    // The server before says nothing for a while. The hold is not renewed until then, and is not lost.
+    cluster.server(owner).process().stop().await.unwrap();
+    let unrenewed = guard.renew().await.err();
+    assert!(unrenewed.as_ref().is_none_or(|error| *error.kind() == ErrorKind::Unavailable), "{unrenewed:?}");
+    cluster.server(owner).process().cont().unwrap();
     pass(2 * MAX_TTL).await;
     guard.ensure_held().expect("it was renewed where the slot is");
     guard.renew().await.unwrap();
@@ -153,7 +160,7 @@ async fn hold_outlasts_a_move_and_an_announced_failover() {
         assert!(findings.iter().filter(is_it).count() >= 3, "{subject} {words}: {findings:?}");
     };
     said("fail-over", Severity::Warning, "min-replicas-to-write 1");
-    said("slots", Severity::Ok, "cluster-node-timeout is 1s");
+    said("slots", Severity::Ok, "cluster-node-timeout is 2s");
     hold(&other).await.release().await.unwrap();
 
     // The first server is known for longer than the slot was elsewhere.

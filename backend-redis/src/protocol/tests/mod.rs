@@ -232,6 +232,8 @@ impl World {
             },
             Message::Reply { client, owner, answer, sent_at } => {
                 let client = &mut self.clients[client];
+                let is_extended = answer != ScriptReply::HoldsOn || self.mutant != Mutant::CountsUnextended;
+                let answer = if is_extended { answer } else { ScriptReply::Holds { counter: 0 } };
                 if client.owner == owner && client.wants {
                     let late = self.mutant == Mutant::CountsFromAnswer;
                     let sent_at = at(if late { now } else { sent_at });

@@ -1,9 +1,9 @@
 //! The contenders in a cluster: what `promotions` does, and the slot of the lock moves to another server, with its keys and its
-//! origin (redis.slots-1 to redis.slots-4).
+//! origin (redis.slots-1, redis.slots-2, redis.slots-4).
 //!
 //! A server that has given the slot away refuses it. A primary that was replaced may not: it goes on for the lag. A client that
-//! comes to another reign asks the server of the reign before which of both it is. Messages reach clients whatever server they
-//! are connected to.
+//! comes to another reign asks the server of the reign before which of both it is, and may hear that later. Messages reach clients
+//! whatever server they are connected to.
 
 use super::promotions::LAG;
 use super::restarts::{Data, PAUSE};
@@ -40,10 +40,18 @@ struct ServerOrigin {
 #[derive(Clone, Debug, Default)]
 struct Served {
     reign: Option<u64>,
-    /// Until when a primary before that reign may go on.
+    /// When the client came there.
+    entered_at: u64,
+    /// Until when a primary before the first reign may go on.
     lag_until: u64,
-    /// Until when the client does not go back to earlier reigns, whose servers did not refuse the slot.
+    /// Until when earlier reigns may go on, whose servers have not refused the slot yet.
     left: BTreeMap<u64, u64>,
+}
+
+impl Served {
+    fn lag_until(&self) -> u64 {
+        self.left.values().copied().fold(self.lag_until, u64::max)
+    }
 }
 
 impl Slots {
@@ -102,29 +110,31 @@ impl Slots {
         mutant: Mutant,
     ) -> u64 {
         let served = &mut self.served[client];
+        match served.reign.replace(reign) {
+            Some(before) if before == reign => return served.lag_until(),
+            None => served.lag_until = lag_until,
+            Some(before) => _ = served.left.insert(before, lag_until),
+        }
+        // It may go back to one that goes on.
+        served.left.remove(&reign);
+        served.entered_at = now;
+        // The server before may answer at once, or later.
+        if now.is_multiple_of(2_000) { self.hear(client, mutant) } else { self.served[client].lag_until() }
+    }
+
+    /// The servers that the client has left answer it; until when it takes a primary before to go on.
+    pub(super) fn hear(&mut self, client: usize, mutant: Mutant) -> u64 {
+        let served = &mut self.served[client];
         let refuses = |before: u64| match mutant {
             Mutant::TakesMovesForPromotions => false,
             Mutant::TrustsEveryMove => !self.refusing.is_empty(),
             _ => self.refusing.contains(&before),
         };
-        served.lag_until = match served.reign {
-            Some(before) if before == reign => lag_until.min(served.lag_until),
-            Some(before) if refuses(before) && mutant == Mutant::ForgetsEarlierLag => 0,
-            Some(before) if refuses(before) => served.lag_until,
-            before => {
-                let lag_until = lag_until.max(served.lag_until);
-                let may_go_on = before.filter(|_| now < lag_until);
-                served.left.extend(may_go_on.map(|before| (before, now + micros(LAG))));
-                lag_until
-            }
-        };
-        served.reign = Some(reign);
-        served.lag_until
-    }
-
-    /// Whether the client does not go back to the server of that reign.
-    pub(super) fn has_left(&self, client: usize, reign: u64, now: u64) -> bool {
-        self.served[client].left.get(&reign).is_some_and(|until| micros(now) < *until)
+        if mutant == Mutant::ForgetsEarlierLag && served.left.keys().any(|before| refuses(*before)) {
+            (served.lag_until, served.left) = (0, BTreeMap::new());
+        }
+        served.left.retain(|before, _| !refuses(*before));
+        served.lag_until()
     }
 }
 
@@ -199,6 +209,13 @@ impl World {
         match self.flying.last() {
             Some(Message::Reply { owner, answer: ScriptReply::Gone, .. }) => {
                 Err(format!("the hold of {owner} was lost in a move at {}", self.now))
+            }
+            Some(Message::Reply { client, owner, answer: ScriptReply::HoldsOn, sent_at }) => {
+                let slots = self.runs.as_ref().and_then(|runs| runs.slots.as_ref());
+                let had_heard =
+                    slots.is_some_and(|slots| slots.served[*client].entered_at < micros(*sent_at));
+                let said = || format!("the hold of {owner} was not renewed after a move at {}", self.now);
+                if had_heard { Err(said()) } else { Ok(()) }
             }
             _ => Ok(()),
         }

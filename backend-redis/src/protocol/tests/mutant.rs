@@ -45,6 +45,8 @@ pub(super) enum Mutant {
     RunOnly,
     /// The pause is as long as the leases, and not longer by what the primary before may go on.
     NoLag,
+    /// A client takes a hold that is not extended for one that is.
+    CountsUnextended,
     /// The pause is shorter than the leases.
     ShortPause,
     NoPause,

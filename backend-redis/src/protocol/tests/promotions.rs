@@ -116,7 +116,6 @@ impl World {
                 runs.replication.formers.last()
             && self.now < *until
             && origin.reign == *reign
-            && !runs.slots.as_ref().is_some_and(|slots| slots.has_left(client, reign.replid, self.now))
         {
             let (paused_until, lag_until) =
                 (origin.since + micros(restarts::PAUSE + LAG), origin.since + micros(LAG));
@@ -180,6 +179,7 @@ fn without_a_part_of_the_reign_two_hold() {
     Setting::Promotions.catches(&[
         Mutant::RunOnly,
         Mutant::NoLag,
+        Mutant::CountsUnextended,
         Mutant::PauseOnceForever,
         Mutant::Scripts(Fault::SharesInPause),
         Mutant::Scripts(Fault::RenewsInLag),

@@ -97,9 +97,6 @@ impl World {
         let Some(runs) = &mut self.runs else { return Connection::default() };
         let before = runs.connections[id];
         if before.reign != runs.count && !runs.leads_to_former(before, self.now) {
-            if runs.slots.as_ref().is_some_and(|slots| slots.has_left(id, runs.reign.replid, self.now)) {
-                return Connection::default();
-            }
             let proved = runs.slots.as_ref().and_then(|slots| slots.proved(id, runs.reign.replid, self.now));
             if let Some(proved) = proved.filter(|_| self.mutant == Mutant::KeepsProof) {
                 runs.connections[id] = Connection { reign: runs.count, ..proved };
@@ -112,6 +109,8 @@ impl World {
             if self.mutant == Mutant::RunUnasked && before.reign != 0 {
                 runs.connections[id].paused_until = before.paused_until;
             }
+        } else if let Some(slots) = &mut runs.slots {
+            runs.connections[id].lag_until = slots.hear(id, self.mutant);
         }
         runs.connections[id]
     }

@@ -338,7 +338,7 @@ impl Server {
         if self.is_shared() {
             self.hand_on(now, pushes);
         }
-        if self.is_held_by(owner) && self.is_lost_in_lag(now, owner) {
+        if self.is_held_by(owner) && self.is_short(now, owner) {
             self.lock = None;
         }
         let is_free = self.lock.is_none() && self.pause(now).is_none();
@@ -404,10 +404,11 @@ impl Server {
         } else if self.fault != Fault::RefreshUnsettled || !self.is_shared() {
             self.settle(now, pushes);
         }
+        let is_shared = self.has_share(now, owner) && self.shares.grants.contains_key(&owner);
+        if (self.is_held_by(owner) || is_shared) && self.is_short(now, owner) {
+            return ScriptReply::HoldsOn;
+        }
         if self.is_held_by(owner) {
-            if self.is_lost_in_lag(now, owner) {
-                return ScriptReply::Gone;
-            }
             let was_granted = self.was_granted_to(owner);
             let ScriptReply::Holds { counter } = self.holds(now, asker, false) else { unreachable!() };
             if was_granted {

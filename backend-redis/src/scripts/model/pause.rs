@@ -34,7 +34,7 @@ impl Server {
     }
 
     /// Whether the lock of `owner` is not renewed: its lease may end at the primary before, which may grant the lock to another.
-    pub(super) fn is_lost_in_lag(&self, now: u64, owner: Owner) -> bool {
+    pub(super) fn is_short(&self, now: u64, owner: Owner) -> bool {
         let left = match self.lock {
             Some((holder, until)) if holder == owner => until.saturating_sub(now / 1000).saturating_mul(1000),
             _ => self.shares.holders.get(&owner).map_or(0, |until| until.saturating_sub(now)),

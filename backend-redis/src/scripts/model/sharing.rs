@@ -46,7 +46,7 @@ impl Server {
         sharers.into_iter().map(|(_, owner)| owner).collect()
     }
 
-    fn has_share(&self, now: u64, owner: Owner) -> bool {
+    pub(super) fn has_share(&self, now: u64, owner: Owner) -> bool {
         self.is_shared() && self.shares.holders.get(&owner).is_some_and(|until| *until > now)
     }
 
@@ -199,9 +199,6 @@ impl Server {
 
     pub(super) fn renew(&mut self, now: u64, Asker { owner, ttl, .. }: Asker) -> Option<u64> {
         let share = self.shares.grants.get(&owner).copied().filter(|_| self.has_share(now, owner))?;
-        if self.is_lost_in_lag(now, owner) {
-            return None;
-        }
         let until = now + ttl * 1000;
         match self.fault {
             Fault::OneExpiry if self.shares.holders.len() > 1 => {}
