@@ -47,7 +47,8 @@ pub(crate) struct SlotPause {
     env: Env,
     keys: Keys,
     terms: Terms,
-    /// A slot that was not used for so long over a connection may have lost and found its server.
+    /// A slot that was not used for so long over a connection may have lost and found its server by the time at which a request
+    /// arrives.
     idle: Duration,
     served: Arc<Mutex<HashMap<HashSlot, Served>>>,
     servers: OnceLock<Weak<dyn Refuses>>,
@@ -96,7 +97,7 @@ impl SlotPause {
             env: env.clone(),
             keys: keys.clone(),
             terms: Terms(option),
-            idle: failover.lag / 2,
+            idle: (failover.lag / 2).saturating_sub(env.timing().op_timeout),
             served: Arc::default(),
             servers: OnceLock::new(),
         }

@@ -1,4 +1,4 @@
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -12,8 +12,9 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexS
 
 use super::answers::Answers;
 use super::*;
-use crate::connection::{Connection, Times};
-use crate::scripts::{ADMIT, ReignTimes};
+use crate::config::{Failover, PauseOption};
+use crate::connection::{Connection, Pause, SlotPause, Times};
+use crate::scripts::{ADMIT, OWN, ReignTimes};
 
 /// A wire to a server of the test, between which so many bytes are on their way at most.
 struct Setup {
@@ -312,19 +313,68 @@ async fn requests_without_room_wait_for_it() {
     assert_eq!(patient.await.unwrap().unwrap(), 5001);
 }
 
+fn connection(wire: Arc<Wire>, times: Times) -> Connection {
+    let (up_at, state) = (wire.env.now(), Arc::clone(&wire.connection));
+    let client = crate::RedisConfig::new("h", 1).client(up_at.since(up_at)).unwrap();
+    let slots = tokio::sync::OnceCell::new();
+    Connection { id: 0, client, began_at: up_at, up_at, times, wire, listener: None, slots, state }
+}
+
+/// The next requests to the server that come together.
+async fn read_requests(server: &mut DuplexStream, requests: &mut Answers) -> Vec<Vec<String>> {
+    let count = within(BOUND, "it is asked", server.read(requests.room())).await.unwrap();
+    requests.filled(count);
+    let mut read = Vec::new();
+    while let Some(request) = requests.next().unwrap() {
+        read.push(redis::from_redis_value(request).unwrap());
+    }
+    read
+}
+
+/// A slot that was idle is asked about again, before its server can be replaced and come back while the request is on its way
+/// (redis.slots-1).
+#[tokio::test]
+async fn idle_slot_is_asked_about_again() {
+    let Setup { wire, mut server, clock } = Setup::new(1 << 16);
+    let (env, lag) = (wire.env.clone(), 4 * wire.env.timing().op_timeout);
+    let option = PauseOption { name: "pause", span: lag, lag, max_ttl: None };
+    let keys = crate::RedisConfig::new("h", 1).keys().unwrap();
+    let pause = SlotPause::new(&env, &keys, option, Failover { max_ttl: lag, lag, replicas: None });
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&asked);
+    beside(async move {
+        let mut requests = Answers::new();
+        loop {
+            for words in read_requests(&mut server, &mut requests).await {
+                let answer = match (&*words[0], words[1] == ADMIT.hash) {
+                    ("CLUSTER", _) => "*0\r\n",
+                    (_, true) => "*5\r\n:1\r\n:5\r\n:6\r\n$3\r\na b\r\n$0\r\n\r\n",
+                    (_, false) => ":1\r\n",
+                };
+                counted.fetch_add(usize::from(words[1] == ADMIT.hash), Ordering::Relaxed);
+                server.write_all(answer.as_bytes()).await.unwrap();
+            }
+        }
+    });
+    let mut connection = connection(wire, Times::Unasked);
+    let give_up_at = env.now() + BOUND;
+    connection.times = Pause::Slots(Arc::new(pause)).ask(&connection, give_up_at, error::of).await.unwrap();
+    let call = OWN.operation("renew", &["{a}"]);
+    let idle = lag / 2 - env.timing().op_timeout;
+    for (after, times) in [(Duration::ZERO, 1), (idle - Duration::from_millis(1), 1), (idle, 2)] {
+        clock.advance(after);
+        connection.run(&call, env.now() + BOUND, false).await.unwrap().unwrap();
+        assert_eq!(asked.load(Ordering::Relaxed), times, "idle for {after:?}");
+    }
+}
+
 /// Calls that find a server without their script bring its text once: 64 at a time, and then again after it has lost the
 /// script. Where the user may not bring it, each ends.
 #[tokio::test]
 async fn script_is_sent_once_for_all_calls() {
     for may_load in [true, false] {
         let Setup { wire, mut server, .. } = Setup::new(1 << 20);
-        let state = Arc::clone(&wire.connection);
-        let up_at = wire.env.now();
-        let times = Times::Server(ReignTimes { paused_until: 9, lag_until: 7 });
-        let client = crate::RedisConfig::new("h", 1).client(up_at.since(up_at)).unwrap();
-        let slots = tokio::sync::OnceCell::new();
-        let connection =
-            Connection { id: 0, client, began_at: up_at, up_at, times, wire, listener: None, slots, state };
+        let connection = connection(wire, Times::Server(ReignTimes { paused_until: 9, lag_until: 7 }));
         let connection = Arc::new(connection);
         for round in 0..2 {
             let call = |_| {
@@ -337,19 +387,9 @@ async fn script_is_sent_once_for_all_calls() {
             let calls: Vec<_> = (0..64).map(call).collect();
             settle().await;
             let (mut texts, mut has_script, mut answered) = (0, false, 0);
-            let (mut requests, mut bytes) = (Answers::new(), vec![0; 1 << 16]);
+            let mut requests = Answers::new();
             while answered < 64 {
-                let count = within(BOUND, "it is asked", server.read(&mut bytes)).await.unwrap();
-                let mut bytes = &bytes[..count];
-                while !bytes.is_empty() {
-                    let room = requests.room();
-                    let count = room.len().min(bytes.len());
-                    room[..count].copy_from_slice(&bytes[..count]);
-                    bytes = &bytes[count..];
-                    requests.filled(count);
-                }
-                while let Some(request) = requests.next().unwrap() {
-                    let words: Vec<String> = redis::from_redis_value(request).unwrap();
+                for words in read_requests(&mut server, &mut requests).await {
                     assert_eq!(words.last().unwrap(), "9 7");
                     let brings_text = words[0] == "EVAL";
                     texts += usize::from(brings_text);
