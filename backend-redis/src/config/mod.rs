@@ -68,6 +68,10 @@ pub(crate) struct PauseOption {
 }
 
 impl PauseOption {
+    /// Of managers that could pause at a fail-over, and do not.
+    pub(crate) const OFF: Self =
+        Self { name: "pause_after_failover", span: Duration::ZERO, lag: Duration::ZERO, max_ttl: None };
+
     /// The settings that all managers of a prefix share, and their options.
     pub(crate) fn terms(&self) -> Vec<(String, Duration)> {
         let mut terms = vec![(format!("`{}`", self.name), self.span)];

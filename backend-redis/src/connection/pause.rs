@@ -20,7 +20,7 @@ use crate::config::PauseOption;
 use crate::keys::Keys;
 use crate::scripts::{self, ADMIT, Admission, Call, KnownReign, ReignTimes, millis};
 
-/// The questions of a link with a pause over each of its connections.
+/// The questions of a link with a pause over each of its connections, and of one that agrees with the others on none.
 #[derive(Clone, Debug)]
 pub(crate) enum Pause {
     Server(ServerPause),
@@ -39,10 +39,15 @@ impl Pause {
         give_up_at: Moment,
         failed: fn(RedisError) -> Error,
     ) -> Result<Times> {
-        match self {
-            Self::Server(pause) => Ok(Times::Server(pause.ask(connection, give_up_at, failed).await?)),
-            Self::Slots(pause) => Ok(Times::Slots(pause.ask(connection, give_up_at, failed).await?)),
-        }
+        let (times, terms) = match self {
+            Self::Server(pause) => {
+                (Times::Server(pause.ask(connection, give_up_at, failed).await?), pause.terms)
+            }
+            Self::Slots(pause) => {
+                (Times::Slots(pause.ask(connection, give_up_at, failed).await?), pause.terms)
+            }
+        };
+        Ok(if terms.is_off() { Times::Unasked } else { times })
     }
 }
 
@@ -84,6 +89,10 @@ impl ServerPause {
 pub(super) struct Terms(pub(super) PauseOption);
 
 impl Terms {
+    fn is_off(self) -> bool {
+        self.0.span.is_zero()
+    }
+
     /// As the script notes them: in milliseconds, one behind the other.
     fn written(self) -> String {
         self.0.terms().iter().map(|(_, span)| millis(*span).to_string()).collect::<Vec<_>>().join("/")
@@ -94,7 +103,6 @@ impl Terms {
         let ours = self.0.terms();
         let theirs: Option<Vec<u64>> = noted.split('/').map(|millis| millis.parse().ok()).collect();
         let first = theirs
-            .filter(|theirs| theirs.len() == ours.len())
             .and_then(|theirs| ours.iter().zip(theirs).find(|((_, ours), theirs)| millis(*ours) != *theirs));
         match first {
             Some(((name, ours), theirs)) => {
@@ -139,6 +147,8 @@ impl Terms {
         let name = self.0.name;
         match admission {
             Admission::Known(known) => Ok(known),
+            // Nobody can pause there.
+            Admission::Unnamed if self.is_off() => Ok(KnownReign::default()),
             Admission::OtherTerms(theirs) => Err(Error::invalid_option(format!(
                 "{}, as the other managers of the prefix have. To change that, stop all managers and delete the key {key:?}",
                 self.difference(&theirs)
@@ -197,6 +207,8 @@ mod tests {
             (watched, "72000/0/60000", "`failover_lag` and `replicas` 12s is invalid: expected 0ns"),
             (watched, "72000/12000/59000", "`max_ttl` 60s is invalid: expected 59s"),
             (watched, "72000", "`pause_after_failover` 72s is invalid: expected the terms \"72000\""),
+            (watched, "0", "`pause_after_failover` 72s is invalid: expected 0ns"),
+            (PauseOption::OFF, "72000/12000/60000", "`pause_after_failover` 0ns is invalid: expected 72s"),
             (alone, "5000", "`pause_after_restart` 72s is invalid: expected 5s"),
             (alone, "72000/12000/60000", "expected the terms"),
             (alone, "soon", "expected the terms \"soon\""),
@@ -210,6 +222,7 @@ mod tests {
         }
         let hidden = of(alone, Admission::Unnamed).unwrap_err();
         assert_eq!((hidden.kind(), hidden.effect()), (&ErrorKind::Unsupported, Effect::NotApplied));
+        of(PauseOption::OFF, Admission::Unnamed).unwrap();
         let reign = || KnownReign { since: 5, now: 5, reign: String::new(), slots: String::new() };
         let known = of(watched, Admission::Known(reign())).unwrap();
         let times = (Terms(watched).paused_until(&known), Terms(watched).lag_until(&known));

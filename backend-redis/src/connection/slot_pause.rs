@@ -46,7 +46,7 @@ use crate::scripts::{Call, KnownReign, OWN, ReignTimes};
 pub(crate) struct SlotPause {
     env: Env,
     keys: Keys,
-    terms: Terms,
+    pub(super) terms: Terms,
     /// A slot that was not used for so long over a connection may have lost and found its server by the time at which a request
     /// arrives.
     idle: Duration,

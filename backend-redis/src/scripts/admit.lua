@@ -3,8 +3,8 @@
 -- had no replica for `repl-backlog-ttl`. In a cluster each slot has an origin, which moves with it, and so has each server.
 --
 -- KEYS  origin: "RUN REPLID SINCE TERMS", of the reign that this was written in; of a server in a cluster with " SLOTS" behind
--- ARGV  the terms that all managers have alike: the pause in milliseconds, and with sentinels or in a cluster "/LAG/MAX_TTL"
---       behind it;
+-- ARGV  the terms that all managers have alike: the pause in milliseconds, 0 if they could pause and do not, and with sentinels
+--       or in a cluster "/LAG/MAX_TTL" behind one that is not 0;
 --       in a cluster: the slots that the server has, or "";
 --       "RUN REPLID SINCE" of a server that had the slot by then, or "": the slot may have been elsewhere since
 -- Reply: {1, since when, the time now, the reign, slots}, both in microseconds; {0, terms} if the other managers have others;

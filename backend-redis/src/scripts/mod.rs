@@ -315,7 +315,7 @@ pub(crate) enum Admission {
 }
 
 /// The reign of a server, as it is known.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KnownReign {
     /// In microseconds of the server's clock.
     pub(crate) since: u64,

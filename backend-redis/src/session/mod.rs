@@ -159,7 +159,10 @@ impl Session {
         let (pause, failover) = (config.pause, servers.failover());
         outlives(pause, failover.as_ref(), env.timing().ttl)?;
         can_wait(config.copies(), env.timing().op_timeout)?;
-        let asked = |keys: &Keys| pause.map(|option| Pause::Server(ServerPause::new(keys, option)));
+        // Foreign clients do not pause, and who has no pause agrees on that with the others, too.
+        let could_pause = failover.is_some() && config.format.is_none();
+        let agreed = pause.or_else(|| could_pause.then_some(PauseOption::OFF));
+        let asked = |keys: &Keys| agreed.map(|option| Pause::Server(ServerPause::new(keys, option)));
         let closed = CancellationToken::new();
         // A caller that cancels `open` ends the started tasks.
         let open = closed.clone().drop_guard();
@@ -183,7 +186,7 @@ impl Session {
         let (fleet, other_key) = if let Servers::Cluster(cluster) = servers {
             let of_slots = |option| SlotPause::new(&env, &keys, option, cluster.failover());
             let (reach, copies) = (cluster.reach(&env)?, config.copies());
-            let opening = Shards::open(&env, reach, copies, pause.map(of_slots), heard, closed.clone());
+            let opening = Shards::open(&env, reach, copies, agreed.map(of_slots), heard, closed.clone());
             let (shards, other_key) = opening.await?;
             (Fleet::Shards(shards), other_key)
         } else {

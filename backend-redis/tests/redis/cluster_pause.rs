@@ -101,10 +101,12 @@ async fn hold_outlasts_a_move_and_an_announced_failover() {
     let config = |cluster: &_| config(cluster).failover_lag(2 * LAG);
     let locks = open_for(config(&cluster).servers(|server| server.wait_replicas(1)), MAX_TTL).await;
     let other = open_for(config(&cluster), MAX_TTL).await;
-    let refused =
-        LockManager::builder(config(&cluster).pause_after_failover(2 * PAUSE)).ttl(TTL).build().await;
-    let refused = refused.expect_err("the others have another pause");
-    assert_eq!(*refused.kind(), ErrorKind::InvalidOption, "{refused:#}");
+    for pause in [2 * PAUSE, Duration::ZERO] {
+        let refused =
+            LockManager::builder(config(&cluster).pause_after_failover(pause)).ttl(TTL).build().await;
+        let refused = refused.expect_err("the others have another pause");
+        assert_eq!(*refused.kind(), ErrorKind::InvalidOption, "{refused:#}");
+    }
     let longer = other.lock(NAME).unwrap().ttl(2 * MAX_TTL).try_acquire().await.unwrap_err();
     assert!(longer.to_string().contains("max_ttl"), "{longer}");
     // Waiters subscribe to the channel of their slot in the first pause, too.

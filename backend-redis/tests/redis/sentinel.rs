@@ -101,6 +101,7 @@ async fn wrong_names_and_passwords_are_refused() {
     assert!(longer.to_string().contains("max_ttl"), "{longer}");
     for (alone, words) in [
         (config(&sentinels).pause_after_failover(PAUSE * 2), "`pause_after_failover` 12s"),
+        (config(&sentinels).pause_after_failover(Duration::ZERO), "0ns is invalid: expected 6s"),
         (config(&sentinels).failover_lag(LAG / 2).pause_after_failover(PAUSE), "`failover_lag`"),
         (config(&sentinels).max_ttl(MAX_TTL - LAG).pause_after_failover(PAUSE), "`max_ttl` 2s"),
     ] {
@@ -131,15 +132,15 @@ struct Split {
 }
 
 impl Split {
-    /// The pause of a server that is new to the prefix is over.
-    async fn start() -> Self {
+    /// The pause of a server that is new to the prefix is over, or there is none.
+    async fn start(with_pause: bool) -> Self {
         let primary = server().await;
         // Replication is no protocol of requests, so each read is a frame.
         let between = Proxy::start(primary.addr()).unwrap();
         let replica = start(Settings::new().replica_of(between.addr())).await;
         replica.follows().await.unwrap();
         // The first replica begins a reign.
-        over_as(&primary, "leasehold", NOTED).await;
+        over_as(&primary, "leasehold", if with_pause { NOTED } else { "0" }).await;
         let sentinels = watched(between.addr(), 1).await;
         Self { primary, between, replica, sentinels }
     }
@@ -164,7 +165,7 @@ impl Split {
 /// A promoted replica has not got the lock of a holder that hears nothing of it. With the pause nobody is granted it before
 /// that hold has ended.
 async fn unreplicated(with_pause: bool) {
-    let mut split = Split::start().await;
+    let mut split = Split::start(with_pause).await;
     let off = || config(&split.sentinels).max_ttl(LONG).pause_after_failover(Duration::ZERO);
     let (terms, ttl) = if with_pause { (config(&split.sentinels), MAX_TTL) } else { (off(), LONG) };
     let a = split.beside(true, terms.clone(), ttl).await;
@@ -188,7 +189,7 @@ async fn unreplicated(with_pause: bool) {
 
 /// A primary on the wrong side of a cut goes on with a client of its own for as long as it may write without its replica.
 async fn isolated(needs_replicas: bool) {
-    let split = Split::start().await;
+    let split = Split::start(true).await;
     if needs_replicas {
         ok(&split.primary, &["CONFIG", "SET", "min-replicas-max-lag", "1"]).await;
         ok(&split.primary, &["CONFIG", "SET", "min-replicas-to-write", "1"]).await;
@@ -213,7 +214,7 @@ async fn isolated(needs_replicas: bool) {
 /// A manager leaves a primary that serves on when the sentinels name another one, and holds on there. The first sentinel, which
 /// it listens to, announces that, or is `silent`.
 async fn followed(silent: bool) {
-    let split = Split::start().await;
+    let split = Split::start(false).await;
     let terms = config(&split.sentinels).max_ttl(LONG).pause_after_failover(Duration::ZERO);
     let locks = split.beside(false, terms, LONG).await;
     let guard = hold(&locks).await;
