@@ -261,7 +261,7 @@ async fn asserted_replicas_confirm_each_grant() {
     named[0] = named[0].replace("127.0.0.1", "localhost");
     let locks = open_for(of(named).replicas(1), MAX_TTL).await;
     let guard = hold(&locks).await;
-    assert!(exists(&replica, KEY).await);
+    assert!(exists(&replica, KEY).await && exists(&replica, &format!("{KEY}:n")).await);
     let findings = locks.diagnose().await.unwrap();
     let said = |subject| &findings.iter().find(|finding| finding.subject == subject).unwrap().detail;
     assert!(said("fail-over").contains("all replicas confirm"), "{findings:?}");
