@@ -193,14 +193,15 @@ fn ok() -> Reply {
 }
 
 /// Their periods. `ping-period` stays at a second: a replica whose last answer is older than five of these is not promoted, and
-/// the information of it is only a second old at best once the primary is down. Four times as long as `publish-period` others
-/// wait for news of a promotion, and then undo it. A machine that stands still for less than `tilt-trigger` does not make them
-/// wait.
+/// the information of it is only a second old at best once the primary is down. Sentinels that ask each other more often than
+/// every half second, `ask-period`, begin an election all at once, each with its own vote, and the next one seconds later. Four
+/// times as long as `publish-period` others wait for news of a promotion, and then undo it. A machine that stands still for less
+/// than `tilt-trigger` does not make them wait.
 const OFTEN: [&str; 10] = [
     "info-period",
     "400",
     "ask-period",
-    "100",
+    "500",
     "publish-period",
     "500",
     "min-link-reconnect-period",
