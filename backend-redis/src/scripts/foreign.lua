@@ -17,7 +17,6 @@
 -- grants   ~ stands before ID after that was released to no waiter: the same id is a foreign client's then
 
 ---
----
 local format, POLL, AFTER, EVERY, FOR, CHANNELS = string.match(
   ARGV[#ARGV], '^(%S+) (%d+) (%d+) (%d+) (%d+) ?(.*)$')
 POLL, AFTER, EVERY, FOR = tonumber(POLL), tonumber(AFTER), tonumber(EVERY), tonumber(FOR)
