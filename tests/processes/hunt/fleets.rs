@@ -235,9 +235,12 @@ impl Hunted for Sharded {
     }
 
     async fn strike(&mut self, fault: Fault, dice: &mut Dice) {
-        let owner = self.cluster.owner_of(self.slot).await.unwrap();
+        let mut owner = self.cluster.owner_of(self.slot).await.unwrap();
+        // On a busy machine a replica may be promoted after the fault is over.
+        while self.cluster.server(Self::partner(owner)).follows().await.is_err() {
+            owner = self.cluster.owner_of(self.slot).await.unwrap();
+        }
         let replica = Self::partner(owner);
-        self.cluster.server(replica).follows().await.unwrap();
         self.struck = owner;
         match fault {
             MoveSlot => {
