@@ -322,7 +322,7 @@ if operation == 'share' then
   holder = settle(lock, queue, entries, grants, channels, redis.call('GET', lock), now)
   -- The request was repeated because its reply was lost, or its turn has come with it.
   local held_as = holder == '*' and sharers().renew(lock, entries, me, ttl, now)
-  if held_as then
+  if held_as and held_as ~= 4 then
     return held_as
   elseif
     redis.call('EXISTS', queue) == 0 and (not holder or holder == '*' and sharers().fit(lock, entries, wanted))

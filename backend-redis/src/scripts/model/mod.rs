@@ -386,7 +386,6 @@ impl Server {
         self.refresh_all(now, &[asker], pushes).remove(0)
     }
 
-    /// In one call.
     pub(crate) fn refresh_all(
         &mut self,
         now: u64,
@@ -404,8 +403,7 @@ impl Server {
         } else if self.fault != Fault::RefreshUnsettled || !self.is_shared() {
             self.settle(now, pushes);
         }
-        let is_shared = self.has_share(now, owner) && self.shares.grants.contains_key(&owner);
-        if (self.is_held_by(owner) || is_shared) && self.is_short(now, owner) {
+        if self.is_short(now, owner) {
             return ScriptReply::HoldsOn;
         }
         if self.is_held_by(owner) {

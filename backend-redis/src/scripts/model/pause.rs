@@ -37,7 +37,8 @@ impl Server {
     pub(super) fn is_short(&self, now: u64, owner: Owner) -> bool {
         let left = match self.lock {
             Some((holder, until)) if holder == owner => until.saturating_sub(now / 1000).saturating_mul(1000),
-            _ => self.shares.holders.get(&owner).map_or(0, |until| until.saturating_sub(now)),
+            _ if !self.has_share(now, owner) || !self.shares.grants.contains_key(&owner) => return false,
+            _ => self.shares.holders[&owner] - now,
         };
         left < self.over.lag_until.saturating_sub(now) && self.fault != Fault::RenewsInLag
     }

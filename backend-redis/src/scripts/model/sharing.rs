@@ -199,6 +199,9 @@ impl Server {
 
     pub(super) fn renew(&mut self, now: u64, Asker { owner, ttl, .. }: Asker) -> Option<u64> {
         let share = self.shares.grants.get(&owner).copied().filter(|_| self.has_share(now, owner))?;
+        if self.is_short(now, owner) {
+            return None;
+        }
         let until = now + ttl * 1000;
         match self.fault {
             Fault::OneExpiry if self.shares.holders.len() > 1 => {}
