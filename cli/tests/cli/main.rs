@@ -70,7 +70,7 @@ fn main() -> ExitCode {
         #[cfg(feature = "file")]
         place::trials(),
         #[cfg(feature = "postgres")]
-        leased::trials::<testbed::postgres::Server>("cannot connect to the server"),
+        leased::trials::<testbed::postgres::Server>("cannot open a session within 500ms"),
         #[cfg(feature = "redis")]
         redis::trials(),
         #[cfg(feature = "redis")]
