@@ -252,5 +252,5 @@ async fn are_our_own(line: &Route) -> Result<()> {
     Ok(())
 }
 
-/// The bound of a connection attempt doubles so often at most.
-const MOST_TWICE: u32 = 8;
+/// The bound of a connection attempt doubles so often at most: one that began before a network came back holds up the next.
+const MOST_TWICE: u32 = 2;
