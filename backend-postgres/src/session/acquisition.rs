@@ -38,7 +38,11 @@ async fn acquire_until(
     patience: Demand,
 ) -> Result<Attempt> {
     loop {
-        let session = sessions.session().await?;
+        let session = match sessions.session().await {
+            // An attempt that began before this request says nothing of now.
+            Err(error) if error::may_pass(&error) => sessions.session().await?,
+            opened => opened?,
+        };
         let mut acquisition = Acquisition::new(&session, &request, patience);
         let ended = loop {
             break match acquisition.run(&left).await {
