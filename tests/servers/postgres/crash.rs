@@ -1,5 +1,5 @@
 //! The server is killed with all its processes while sessions contend: what was not flushed is lost, a release or a place in
-//! the queue.
+//! the queue. The holder of the moment keeps its grant meanwhile, or has released it just before.
 //!
 //! At depth `soak` it is killed a hundred times.
 
@@ -11,17 +11,26 @@ use leasehold::{ErrorKind, FencingToken, LockGuard, LockManager};
 use testbed::pgbouncer::Bouncer;
 use testbed::postgres::{Server, Setup};
 use testbed::{Beside, Depth, eventually};
+use tokio::sync::oneshot;
 
 use super::open;
 use crate::fixture::NAME;
 
 const SESSIONS: usize = 8;
 
-/// The latest token, the guard of the latest grant until its release, and how many grants there were.
+/// The latest token, the guard of the latest grant until its release, how many grants there were, and what the next holder does.
 #[derive(Default)]
 struct Story {
     latest: Mutex<(Option<FencingToken>, Option<Arc<LockGuard>>)>,
     grants: AtomicUsize,
+    crash: Mutex<Option<Crash>>,
+}
+
+/// A crash that a holder waits for, with its grant or after its release.
+struct Crash {
+    keeps: bool,
+    ready: oneshot::Sender<()>,
+    over: oneshot::Receiver<()>,
 }
 
 pub(super) async fn crash_doubles_neither_lock_nor_token() {
@@ -46,15 +55,19 @@ async fn contend_through_crashes(mut server: Server, addr: SocketAddr, more: &st
         let locks = open(addr, more).await;
         contending.push(Beside::start(contend(locks, Arc::clone(&story))));
     }
-    for _ in 0..crashes {
+    for crash in 0..crashes {
         let (before, grants) = (story.grants.load(Ordering::Relaxed), &story.grants);
         eventually("each has had its turn", async || {
             assert!(contending.iter().all(|contender| !contender.is_finished()), "a promise is broken");
-            grants.load(Ordering::Relaxed) > before + 3 * SESSIONS
+            grants.load(Ordering::Relaxed) > before + SESSIONS
         })
         .await;
+        let ((ready, is_ready), (is_over, over)) = (oneshot::channel(), oneshot::channel());
+        *story.crash.lock().unwrap() = Some(Crash { keeps: crash % 2 == 0, ready, over });
+        is_ready.await.unwrap();
         server.kill().await.unwrap();
         server.start_again().await.unwrap();
+        is_over.send(()).unwrap();
     }
     println!("{crashes} crashes, {} grants", story.grants.load(Ordering::Relaxed));
 }
@@ -79,7 +92,24 @@ async fn contend(locks: LockManager, story: Arc<Story>) {
         );
         story.grants.fetch_add(1, Ordering::Relaxed);
         tokio::task::yield_now().await;
-        drop(story.latest.lock().unwrap().1.take());
-        drop(guard);
+        let crash = story.crash.lock().unwrap().take();
+        let Some(Crash { keeps, ready, over }) = crash else {
+            drop(story.latest.lock().unwrap().1.take());
+            continue;
+        };
+        if keeps {
+            ready.send(()).unwrap();
+            over.await.unwrap();
+            // After it the holder knows whether the server has its grant.
+            let _ = guard.renew().await;
+            drop(story.latest.lock().unwrap().1.take());
+        } else {
+            drop(story.latest.lock().unwrap().1.take());
+            if let Some(guard) = Arc::into_inner(guard) {
+                let _ = guard.release().await;
+            }
+            ready.send(()).unwrap();
+            over.await.unwrap();
+        }
     }
 }
