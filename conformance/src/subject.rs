@@ -33,6 +33,11 @@ pub trait Subject: fmt::Debug + Send + Sync + 'static {
     fn expiry_granularity(&self) -> Duration {
         Duration::ZERO
     }
+
+    /// How many jobs run at the same time in real time, and for how many periods of some seconds.
+    fn periods(&self) -> (u32, u32) {
+        (1, 2)
+    }
 }
 
 /// How time passes in the cases of a store.

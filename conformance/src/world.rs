@@ -314,6 +314,10 @@ impl World {
         drop(dead);
     }
 
+    pub(crate) fn periods(&self) -> (u32, u32) {
+        self.shared.subject.periods()
+    }
+
     pub(crate) fn pace(&self) -> Pace {
         self.shared.subject.pace()
     }

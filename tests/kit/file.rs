@@ -29,4 +29,8 @@ impl Subject for Directories {
     fn config(&self, namespace: &str) -> Box<dyn StoreConfig> {
         Box::new(FileConfig::new(self.0.path().join(namespace)))
     }
+
+    fn periods(&self) -> (u32, u32) {
+        crate::periods()
+    }
 }

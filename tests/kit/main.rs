@@ -81,6 +81,12 @@ fn main() -> ExitCode {
     suite.run()
 }
 
+/// At depth `soak` 100 in all.
+#[cfg(any(feature = "etcd", feature = "file", feature = "postgres", feature = "redis", feature = "zk"))]
+fn periods() -> (u32, u32) {
+    if testbed::Depth::of_run() == testbed::Depth::Soak { (10, 10) } else { (1, 2) }
+}
+
 #[cfg(feature = "redis")]
 fn of_redis(addr: SocketAddr, namespace: &str) -> leasehold::redis::RedisConfig {
     leasehold::redis::RedisConfig::new(addr.ip().to_string(), addr.port()).prefix(namespace)

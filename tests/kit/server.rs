@@ -70,6 +70,10 @@ impl<S: Server> Subject for Served<S> {
     fn expiry_granularity(&self) -> Duration {
         S::NOTICES_WITHIN
     }
+
+    fn periods(&self) -> (u32, u32) {
+        crate::periods()
+    }
 }
 
 impl<S> fmt::Debug for Served<S> {

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::try_join;
+use futures_util::future::{try_join, try_join_all};
 use leasehold_core::backend::{Grant, LeaseScope, Renewal, Revocation, Revoke};
 use leasehold_core::clock::Moment;
 use leasehold_core::{GuardState, LockGuard, LockManager, LostReason, Mode};
@@ -44,17 +44,18 @@ async fn release_frees_the_lock(world: World) -> Outcome {
 }
 
 /// Jobs of two hosts that come at the begin of each period, one of them later by `skew`: the times of their runs.
-async fn periodic(world: World, skew: Duration) -> Outcome<Vec<Moment>> {
+async fn periodic(world: World, name: String, periods: u32, skew: Duration) -> Outcome<Vec<Moment>> {
     let hosts = [(world.manager().await?, Duration::ZERO), (world.manager().await?, skew)];
-    let (began, periods) = (world.now(), if world.pace() == Pace::Virtual { 100 } else { 2 });
-    let name = format!("job {skew:?}");
+    let began = world.now();
     let host = |(manager, skew): (LockManager, Duration)| {
         let (world, name) = (world.clone(), name.clone());
         Task::start(async move {
-            let mut runs = Vec::new();
+            let (mut runs, mut in_time) = (Vec::new(), true);
             let job = manager.lock(name)?.hold_at_least(AT_LEAST);
             for period in 0..periods {
-                world.pass((began + PERIOD * period + skew).since(world.now())).await;
+                let comes_at = began + PERIOD * period + skew;
+                world.pass(comes_at.since(world.now())).await;
+                in_time &= world.now() < comes_at + LATE;
                 if let Some(guard) = job.try_acquire().await? {
                     runs.push(world.now());
                     world.pass(Duration::from_millis(50)).await;
@@ -63,21 +64,29 @@ async fn periodic(world: World, skew: Duration) -> Outcome<Vec<Moment>> {
             }
             // Its last hold goes on for as long as it has to.
             manager.shutdown().await?;
-            Outcome::Ok(runs)
+            Outcome::Ok((runs, in_time))
         })
     };
     let [first, second] = hosts.map(host);
-    let mut runs = [first.await??, second.await??].concat();
+    let ((first, first_in_time), (second, second_in_time)) = (first.await??, second.await??);
+    let mut runs = [first, second].concat();
     runs.sort();
-    ensure!(runs.len() == periods as usize, "{} runs in {periods} periods, {skew:?} apart", runs.len());
+    // On a machine that is busier than that it may be another number.
+    let is_counted = first_in_time && second_in_time;
+    ensure!(
+        !is_counted || runs.len() == periods as usize,
+        "{} runs in {periods} periods, {skew:?} apart",
+        runs.len()
+    );
     Ok(runs)
 }
 
 async fn hold_at_least_outlasts_the_release(world: World) -> Outcome {
+    let (jobs, periods) = if world.pace() == Pace::Virtual { (1, 100) } else { world.periods() };
     let skews = [Duration::from_millis(300), Duration::from_secs(1)];
-    let [near, far] = skews.map(|skew| periodic(world.clone(), skew));
-    let (near, far) = try_join(near, far).await?;
-    for runs in [near, far] {
+    let jobs = (0..jobs).flat_map(|job| skews.map(|skew| (format!("job {job} {skew:?}"), skew)));
+    let runs = jobs.map(|(name, skew)| periodic(world.clone(), name, periods, skew));
+    for runs in try_join_all(runs).await? {
         let spans: Vec<_> = runs.windows(2).map(|pair| pair[1].since(pair[0])).collect();
         ensure!(spans.iter().all(|span| AT_LEAST <= *span), "held for less than {AT_LEAST:?}: {spans:?}");
     }
@@ -86,6 +95,8 @@ async fn hold_at_least_outlasts_the_release(world: World) -> Outcome {
 
 const PERIOD: Duration = Duration::from_secs(4);
 const AT_LEAST: Duration = Duration::from_millis(2_500);
+/// So late neither comes after the hold of the other one, nor before the end of the last one.
+const LATE: Duration = Duration::from_secs(1);
 
 /// A session whose lease has ended, what it was granted, and the next holder.
 async fn overtaken(world: &World) -> Outcome<(Session, Grant, LockGuard)> {
