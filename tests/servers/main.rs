@@ -16,9 +16,11 @@
 //! | the errors of all that | `errors` |
 //! | servers with TLS | `secured` |
 //! | nothing breaks, and requests are counted | `requests`, `trying` |
+//! | the program is not async | `blocking` |
 
 #![allow(clippy::unwrap_used, clippy::future_not_send, reason = "test binary")]
 
+mod blocking;
 mod cluster;
 mod cut;
 mod entries;
@@ -161,6 +163,13 @@ fn trying<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
     trials
 }
 
+/// Every scenario of a program that is not async.
+fn not_async<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
+    scenarios! { shared, S,
+        blocking: threads_exclude_each_other waits_end watch_is_an_iterator several_locks;
+    }
+}
+
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // They mostly wait.
@@ -178,6 +187,8 @@ fn main() -> ExitCode {
         several(&zk),
         several(&etcd),
         several(&postgres),
+        not_async(&redis),
+        not_async(&etcd),
         sessions(&zk),
         sessions(&etcd),
         cluster::<testbed::zookeeper::Ensemble>(),

@@ -1,15 +1,13 @@
 //! The same locks without `async`: on threads, and refused inside a runtime.
 
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+mod scenes;
+
 use std::thread;
 use std::time::Duration;
 
-use leasehold::backend::LockState;
-use leasehold::blocking::{LockManager, all, connect};
+use leasehold::ErrorKind;
+use leasehold::blocking::{LockManager, connect};
 use leasehold::memory::MemoryConfig;
-use leasehold::{Change, ErrorKind, Guarantees, GuardState, LostReason, Revocation, Revoke};
-
-const MOMENT: Duration = Duration::from_millis(20);
 
 /// Two processes on one store.
 fn two() -> [LockManager; 2] {
@@ -17,104 +15,24 @@ fn two() -> [LockManager; 2] {
     [(); 2].map(|()| LockManager::open(leasehold::LockManager::builder(store.clone())).expect("memory opens"))
 }
 
-fn contenders(locks: &LockManager) -> usize {
-    locks.inspect("a").expect("memory answers").contenders
-}
-
-/// Threads of two processes exclude each other, each served once, with tokens that grow (G1, G3).
 #[test]
 fn threads_of_two_managers_exclude_each_other() {
-    let (managers, held, last) = (two(), AtomicU32::new(0), AtomicU32::new(0));
-    let work = |locks: &LockManager| {
-        for _ in 0..200 {
-            let lock = locks.lock("a").unwrap();
-            lock.with(|guard| {
-                assert_eq!(held.fetch_add(1, Relaxed), 0);
-                last.fetch_add(1, Relaxed);
-                guard.ensure_held().unwrap();
-                held.fetch_sub(1, Relaxed);
-            })
-            .unwrap();
-        }
-    };
-    thread::scope(|scope| {
-        for locks in managers.iter().cycle().take(4) {
-            scope.spawn(|| work(locks));
-        }
-    });
-    assert_eq!(last.into_inner(), 800);
-    let [one, other] = managers;
-    let first = one.lock("a").unwrap().acquire().unwrap();
-    let token = first.token();
-    first.release().unwrap();
-    assert!(token < other.lock("a").unwrap().acquire().unwrap().token());
-    // Dropped: released in the background (G6).
-    one.lock("a").unwrap().wait(Duration::from_secs(5)).acquire().unwrap().release().unwrap();
+    scenes::threads_of_two_managers_exclude_each_other(two(), 200);
 }
 
-/// Waits end in time, in order, with a loss or with a shutdown (G2, G6, G7, G8, G9).
 #[test]
 fn waits_and_holds_end_as_those_of_the_async_api() {
-    let [one, other] = two();
-    let (lock, rival) = (one.lock("a").unwrap(), other.lock("a").unwrap());
-    let guard = lock.clone().metadata("here").acquire().unwrap();
-    assert!(one.holds("a") && rival.try_acquire().unwrap().is_none());
-    assert!(rival.try_acquire_for(MOMENT).unwrap().is_none());
-    let timeout = rival.clone().wait(MOMENT).acquire().unwrap_err();
-    assert!(matches!(timeout.kind(), ErrorKind::Timeout { .. }), "{timeout}");
-    assert_eq!(contenders(&one), 0);
-    guard.renew().unwrap();
-    thread::scope(|scope| {
-        let changes = scope.spawn(|| guard.changes().collect::<leasehold::Result<Vec<_>>>().unwrap());
-        let next = scope.spawn(|| rival.acquire());
-        while contenders(&one) == 0 {}
-        assert_eq!(other.revoke("a", Revoke::AT_ONCE).unwrap(), Revocation::Released);
-        let next = next.join().unwrap().unwrap();
-        assert_eq!(
-            changes.join().unwrap().last(),
-            Some(&Change::State(GuardState::Lost(LostReason::Revoked)))
-        );
-        assert_eq!(guard.ensure_held().unwrap_err().lost_reason(), Some(LostReason::Revoked));
-        next.ensure_held().unwrap();
-        assert!(!other.list("").unwrap().is_empty());
-        let refused = scope.spawn(|| lock.acquire().map(drop));
-        while contenders(&other) == 0 {}
-        one.shutdown().unwrap();
-        assert_eq!(*refused.join().unwrap().unwrap_err().kind(), ErrorKind::Closed);
-    });
-    one.require(Guarantees::FENCED).unwrap();
+    scenes::waits_and_holds_end_as_those_of_the_async_api(two());
 }
 
-/// An iterator waits for changes, and ends with the manager.
 #[test]
 fn watch_is_an_iterator() {
-    let [one, other] = two();
-    let holder = |state: LockState| state.holder().and_then(|holder| holder.metadata.clone());
-    let mut states = other.watch("a").unwrap();
-    assert_eq!(holder(states.next().unwrap().unwrap()), None);
-    let guard = one.lock("a").unwrap().metadata("here").shared().acquire().unwrap();
-    assert_eq!(holder(states.next().unwrap().unwrap()).as_deref(), Some("here"));
-    drop(guard);
-    assert_eq!(holder(states.next().unwrap().unwrap()), None);
-    other.shutdown().unwrap();
-    assert!(states.next().is_none());
+    scenes::watch_is_an_iterator(two());
 }
 
-/// All or none.
 #[test]
 fn several_locks_are_acquired_without_async() {
-    let [one, other] = two();
-    let both = all([one.lock("b").unwrap(), one.lock("a").unwrap()]);
-    let held = both.acquire().unwrap();
-    held.ensure_held().unwrap();
-    assert!(held.remaining() > Duration::ZERO && held.token("a").is_some());
-    assert!(other.lock("b").unwrap().try_acquire().unwrap().is_none());
-    held.release().unwrap();
-    let held = other.lock("b").unwrap().acquire().unwrap();
-    assert!(both.try_acquire().unwrap().is_none());
-    both.clone().wait(MOMENT).acquire().unwrap_err();
-    drop(held);
-    assert_eq!(*all([]).acquire().unwrap_err().kind(), ErrorKind::InvalidOption);
+    scenes::several_locks_are_acquired_without_async(two());
 }
 
 /// Nothing blocks the runtime; what needs no request works there, and so does a drop.
