@@ -1,7 +1,7 @@
 //! Locks for the tests of a program that uses them: in memory, on tokio's clock.
 //!
 //! In a test with paused time a wait of hours takes no real time, and a lease ends when the test says so. The page
-//! [Testing] has whole tests.
+//! [Testing] has whole tests. The module adds no dependency, so it needs no Cargo feature.
 //!
 //! [Testing]: https://docs.rs/crate/leasehold/latest/source/docs/src/testing.md
 

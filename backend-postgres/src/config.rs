@@ -36,7 +36,7 @@ pub struct PostgresConfig {
 }
 
 impl From<Config> for PostgresConfig {
-    /// Both connections of a manager are made by `server`. Its TLS mode `Require` means [`PostgresConfig::tls`] with the
+    /// Both connections of a manager are made by `server`, of the crate `tokio-postgres` in version 0.7. Its TLS mode `Require` means [`PostgresConfig::tls`] with the
     /// system's authorities; `Prefer`, which is its default, means a connection without TLS.
     fn from(server: Config) -> Self {
         let tls = (server.get_ssl_mode() == SslMode::Require).then(Tls::new);

@@ -73,7 +73,7 @@ async fn require_refuses_what_the_store_does_not_promise() {
     locks.require(Guarantees::FENCED | Guarantees::FIFO).unwrap();
     let error = locks.require(Guarantees::FENCED | Guarantees::CROSS_HOST).unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Unsupported);
-    assert!(error.to_string().contains("CROSS_HOST"));
+    assert!(error.to_string().contains("cross_host"));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
 use leasehold::memory::MemoryConfig;
-use leasehold::{ErrorKind, GuardState, HeldRef, Lock, LockManager, LostReason, connect};
+use leasehold::{Change, ErrorKind, GuardState, HeldRef, Lock, LockManager, LostReason, connect};
 use testbed::Beside;
 use tokio::sync::oneshot;
 
@@ -36,6 +36,9 @@ async fn handle_ends_with_the_work_of_a_spawned_task() {
     assert!(held.remaining() > Duration::ZERO && held.revocation_requested().now_or_never().is_none());
     let next = Beside::start(async move { lock.acquire().await });
     let lost = held.lost();
+    held.renew().await.unwrap();
+    assert_eq!(held.revocation_deadline(), None);
+    let changes = held.changes();
     go.send(()).unwrap();
     assert_eq!(running.await.unwrap(), held.token());
     let next = next.await.unwrap();
@@ -44,6 +47,9 @@ async fn handle_ends_with_the_work_of_a_spawned_task() {
     assert_eq!(held.state(), GuardState::Lost(LostReason::Released));
     assert_eq!((held.remaining(), lost.await), (Duration::ZERO, LostReason::Released));
     assert_eq!(held.revocation_requested().await, None);
+    let ended = [Change::State(GuardState::Lost(LostReason::Released))];
+    assert_eq!(changes.collect::<Vec<_>>().await, ended);
+    assert_eq!(held.renew().await.unwrap_err().lost_reason(), Some(LostReason::Released));
     next.ensure_held().unwrap();
 }
 

@@ -6,7 +6,8 @@ use redis::{ConnectionAddr, ConnectionInfo};
 use super::RedisConfig;
 
 impl RedisConfig {
-    /// Takes address, user, password and database over from the program's own client of the crate `redis`.
+    /// Takes address, user, password and database over from the program's own client, of the crate `redis`
+    /// in version 1.
     ///
     /// The connection is a new one: what locks promise rests on its deadlines. A client that speaks TLS keeps its certificates to
     /// itself, so [`tls`](Self::tls) has to be given, too.

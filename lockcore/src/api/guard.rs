@@ -94,7 +94,7 @@ impl LockGuard {
     /// A slow reader misses states in between, but never the last one or a revocation request. The stream
     /// ends after the last state.
     pub fn changes(&self) -> Changes {
-        Changes { standings: standings(self.watch()), last: None, next: None }
+        Changes::new(self.watch())
     }
 
     /// Returns the deadline of a requested revocation, if there is one: release the lock before it.
@@ -132,7 +132,7 @@ impl LockGuard {
     /// Dropping the future leaves the renewal's outcome open and does not change the guard.
     pub async fn renew(&self) -> Result<()> {
         self.ensure_held()?;
-        self.held.renew_now().await?;
+        self.held.lock.renew_now(self.ownership()).await?;
         self.ensure_held()
     }
 
@@ -262,6 +262,12 @@ fn standings(
         Some((now, standings))
     });
     Box::pin(standings.fuse())
+}
+
+impl Changes {
+    pub(super) fn new(watch: watch::Receiver<Standing>) -> Self {
+        Self { standings: standings(watch), last: None, next: None }
+    }
 }
 
 impl Stream for Changes {

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::api::guard::{LockGuard, Lost, revocation_requested};
+use crate::api::guard::{Changes, LockGuard, Lost, revocation_requested};
 use crate::clock::Deadline;
 use crate::core::holds::LocalLock;
 use crate::core::ownership::{Ownership, Standing};
@@ -112,6 +112,32 @@ impl HeldRef {
     /// Returns a future that ends when the lock is no longer held; see [`LockGuard::lost`].
     pub fn lost(&self) -> Lost {
         Lost::new(self.view.standings.clone())
+    }
+
+    /// Returns a stream of the changes of the hold; see [`LockGuard::changes`].
+    pub fn changes(&self) -> Changes {
+        Changes::new(self.view.standings.clone())
+    }
+
+    /// Renews the lease now, in addition to the watchdog; see [`LockGuard::renew`].
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::renew`]; [`ErrorKind::Lost`](crate::ErrorKind::Lost) once the guard is done.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`LockGuard::renew`].
+    pub async fn renew(&self) -> Result<()> {
+        self.ensure_held()?;
+        // If the guard ends meanwhile, this renews what may be the next guard's, which does no harm.
+        self.view.lock.renew_now(&self.view.ownership).await?;
+        self.ensure_held()
+    }
+
+    /// Returns the deadline of a requested revocation, if there is one; see [`LockGuard::revocation_deadline`].
+    pub fn revocation_deadline(&self) -> Option<Deadline> {
+        self.view.standings.borrow().revocation_deadline.map(Deadline::At)
     }
 
     /// Waits for the first request to revoke the lock; see [`LockGuard::revocation_requested`].

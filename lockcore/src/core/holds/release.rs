@@ -22,7 +22,6 @@ use std::time::Duration;
 use crate::backend::{LeaseScope, Renewal};
 use crate::clock::Moment;
 use crate::core::confirm::{release_until_confirmed, until_dropped};
-use crate::core::context::Context;
 use crate::core::holds::{Core, Hold, LocalLock, PendingRelease};
 use crate::core::metrics::{self, Timer};
 use crate::core::ownership::{Ownership, tell_released};
@@ -61,24 +60,6 @@ impl Hold {
     #[cold]
     pub(crate) fn found_lost(&self, unless_known: LostReason) -> Error {
         self.lock.found_lost(&self.ownership, unless_known)
-    }
-
-    /// Renews besides the watchdog.
-    pub(crate) async fn renew_now(&self) -> Result<()> {
-        let Context { env, backend, .. } = &self.lock.core.context;
-        let lease = self.ownership.grant.lease.id;
-        let (_, sent_at, mut answers) = renew(env, &**backend, vec![lease]).await;
-        let answer = answers.pop().expect("a renewal of one lease has one answer");
-        let result = match &answer {
-            Renewal::Until(_) => Ok(()),
-            Renewal::Gone(reason) => Err(Error::lost(*reason)),
-            Renewal::Unknown(error) => Err(error.clone()),
-        };
-        // If it is not known to have worked, the watchdog's own renewal goes on as planned.
-        if !matches!(answer, Renewal::Unknown(_)) {
-            self.lock.core.end_all(self.lock.core.leases.answered(lease, env.now(), sent_at, &answer));
-        }
-        result.map_err(|error| self.lock.core.context.error_about(&self.lock.name.lock_name, error))
     }
 
     pub(crate) async fn release(mut self) -> Result<()> {
@@ -138,6 +119,26 @@ impl Hold {
             }
         }
         released
+    }
+}
+
+impl LocalLock {
+    /// Renews the lease of an ownership besides the watchdog.
+    pub(crate) async fn renew_now(&self, ownership: &Ownership) -> Result<()> {
+        let Core { context, leases, .. } = &*self.core;
+        let (env, lease) = (&context.env, ownership.grant.lease.id);
+        let (_, sent_at, mut answers) = renew(env, &*context.backend, vec![lease]).await;
+        let answer = answers.pop().expect("a renewal of one lease has one answer");
+        let result = match &answer {
+            Renewal::Until(_) => Ok(()),
+            Renewal::Gone(reason) => Err(Error::lost(*reason)),
+            Renewal::Unknown(error) => Err(error.clone()),
+        };
+        // If it is not known to have worked, the watchdog's own renewal goes on as planned.
+        if !matches!(answer, Renewal::Unknown(_)) {
+            self.core.end_all(leases.answered(lease, env.now(), sent_at, &answer));
+        }
+        result.map_err(|error| context.error_about(&self.name.lock_name, error))
     }
 }
 
@@ -250,6 +251,7 @@ mod tests {
     use super::*;
     use crate::backend::env::Env;
     use crate::backend::{AcquireRequest, Mode, StoreConfig};
+    use crate::core::context::Context;
     use crate::core::holds::{Name, Turn};
     use crate::core::queue::{HandoffBudget, Wish};
     use crate::memory::{MemoryConfig, MemoryStore};
