@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::backend::{Credentials, Endpoint};
+use leasehold_core::backend::{Credentials, Endpoint, Login};
 use leasehold_core::{Error, Result, StoreUrl, Tls};
 
 use crate::certificates::{OverTls, over_tls};
@@ -29,6 +29,8 @@ pub struct EtcdConfig {
     endpoints: Vec<String>,
     pub(crate) prefix: String,
     pub(crate) credentials: Option<Credentials>,
+    /// Takes their place.
+    pub(crate) login: Option<Login>,
     tls: Option<Tls>,
     domain: Option<String>,
 }
@@ -49,6 +51,7 @@ impl EtcdConfig {
             endpoints: endpoints.into_iter().map(Into::into).collect(),
             prefix: Self::DEFAULT_PREFIX.to_owned(),
             credentials: None,
+            login: None,
             tls: None,
             domain: None,
         }
@@ -67,6 +70,19 @@ impl EtcdConfig {
     /// users or roles.
     pub fn credentials(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         self.credentials = Some(Credentials::new(user, password));
+        self
+    }
+
+    /// Asks for user and password at each connection, for a cluster whose passwords change. They take the place of
+    /// [`credentials`](Self::credentials). Default none.
+    ///
+    /// A connection whose token etcd refuses, as after a change of the password, is made again with the next answer. An answer
+    /// that takes longer than an attempt to connect is dropped.
+    pub fn credentials_from<F>(mut self, ask: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<Credentials>> + Send + 'static,
+    {
+        self.login = Some(Login::new(ask));
         self
     }
 

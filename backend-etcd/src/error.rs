@@ -176,6 +176,7 @@ const FROM_ETCD: &str = "etcdserver:";
 pub(crate) const NO_SPACE: &str = "database space exceeded";
 pub(crate) const AUTHENTICATION_IS_OFF: &str = "authentication is not enabled";
 pub(crate) const WHO: &str = "user name is empty";
+pub(crate) const REFUSED: &str = "authentication failed";
 /// A reply is longer than the client crate accepts.
 pub(crate) const TOO_LONG: &str = "message length too large";
 pub(crate) const COMPACTED: &str = "required revision has been compacted";
@@ -199,7 +200,7 @@ static WORDS: [(&str, ErrorKind, Effect, &str, bool); 13] = [
     (AUTHENTICATION_IS_OFF, Unavailable, NotApplied, WHO_WE_ARE, true),
     ("not supported for learner", Unavailable, NotApplied, LEARNER, true),
     // etcd calls a wrong password, and none, an invalid argument.
-    ("authentication failed", Denied, NotApplied, "etcd refused the user or the password", false),
+    (REFUSED, Denied, NotApplied, "etcd refused the user or the password", false),
     (WHO, Denied, NotApplied, "etcd requires a user and a password: put them into the URL", false),
     ("permission denied", Denied, NotApplied, NO_RIGHT, false),
     // Checked before a request is proposed and again when it is applied; the second check refuses a request that it

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use leasehold_core::backend::{Credentials, Login};
 use leasehold_core::{Error, Result, StoreUrl, Tls};
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
@@ -33,6 +34,8 @@ pub struct PostgresConfig {
     pub(crate) durable_release: bool,
     pub(crate) needs_replicas: bool,
     tls: Option<Tls>,
+    /// Takes the place of the user and the password of `server`.
+    pub(crate) login: Option<Login>,
 }
 
 impl From<Config> for PostgresConfig {
@@ -49,6 +52,7 @@ impl From<Config> for PostgresConfig {
             durable_release: false,
             needs_replicas: false,
             tls,
+            login: None,
         }
     }
 }
@@ -105,6 +109,18 @@ impl PostgresConfig {
     /// Speaks TLS, and checks the server's certificate and its name.
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
+        self
+    }
+
+    /// Asks for user and password at each connection, for a server whose passwords change, such as tokens of a cloud. They
+    /// take the place of those of the server's configuration. Default none.
+    ///
+    /// A connection that is open stays. An answer that takes longer than an attempt to connect is dropped.
+    pub fn credentials_from<F>(mut self, ask: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<Credentials>> + Send + 'static,
+    {
+        self.login = Some(Login::new(ask));
         self
     }
 

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use etcd_client::{Client, GetOptions, GetResponse, Txn, TxnResponse};
-use leasehold_core::backend::{Backoff, Credentials, Reopen};
+use leasehold_core::backend::{Backoff, Credentials, Login, Reopen};
 use leasehold_core::{Effect, Env, Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
@@ -36,6 +36,7 @@ pub(crate) struct Endpoints {
     pub(crate) urls: Vec<String>,
     endpoints: Vec<Endpoint>,
     credentials: Option<Credentials>,
+    login: Option<Login>,
     /// The bound of one attempt: a third of a request's, if there are other endpoints.
     pub(crate) bound: Duration,
     link: Reopen<Link>,
@@ -85,6 +86,7 @@ impl Endpoints {
         Ok(Self {
             endpoints: connector::endpoints(config, &urls, bound)?,
             credentials: config.credentials.clone(),
+            login: config.login.clone(),
             link: Reopen::new(env.clone()),
             turn: Mutex::new(Turn { generation, denials: 0, is_known: false }),
             room: Semaphore::new(AT_ONCE),
@@ -129,7 +131,13 @@ impl Endpoints {
     pub(crate) async fn connect(&self, index: usize) -> Result<Arc<Client>> {
         let endpoint = &self.endpoints[index % self.endpoints.len()];
         // Boxed: the future is large.
-        let connecting = Box::pin(connector::connect(endpoint, self.credentials.as_ref()));
+        let connecting = Box::pin(async {
+            let asked = match &self.login {
+                Some(login) => Some(login.ask().await?),
+                None => None,
+            };
+            connector::connect(endpoint, asked.as_ref().or(self.credentials.as_ref())).await
+        });
         let made = self.env.within(self.bound, connecting).await;
         let made = made.unwrap_or_else(|| Err(error::silent(self.bound)));
         made.map(Arc::new).map_err(|error| self.at(index, error.with_effect(Effect::NotApplied)))
@@ -224,8 +232,11 @@ impl Endpoints {
 
     /// The meaning of an error on `link`; replaces the connection if another one may do better.
     fn failure(&self, link: &Link, error: etcd_client::Error) -> Error {
-        // Connected while authentication was disabled: another connection authenticates.
-        if error::says(&error, error::WHO) && self.credentials.is_some() {
+        // Connected while authentication was disabled: another connection authenticates. So does one with the next
+        // credentials, where those of this connection have changed.
+        let is_nameless =
+            error::says(&error, error::WHO) && (self.credentials.is_some() || self.login.is_some());
+        if is_nameless || (error::says(&error, error::REFUSED) && self.login.is_some()) {
             self.failed(link.generation);
             return error::nameless(error);
         }

@@ -1,11 +1,14 @@
 //! Rights that change while locks are held and waited for, with tokens of either kind, on both versions; what a user
 //! without rights is denied is in `tests/servers` of the workspace.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join;
 use leasehold_core::LostReason;
+use leasehold_core::backend::Credentials;
 use leasehold_etcd::EtcdConfig;
+use parking_lot::Mutex;
 use testbed::etcd::{Etcd, Setup, current};
 use testbed::{Direction, Mode, Proxy};
 
@@ -20,6 +23,7 @@ trials![
     a_session_that_may_not_watch_itself_is_over,
     switching_authentication_off_and_on_disturbs_nobody,
     a_token_that_ran_out_is_renewed,
+    password_that_changes_is_asked_for_again,
 ];
 
 /// Runs `test` with tokens of either kind at the same time, on every version there is.
@@ -217,6 +221,28 @@ async fn a_token_that_ran_out_is_renewed() {
         eventually("it queues", async || one.inspect("fresh").await.unwrap().contenders == 1).await;
         guard.release().await.unwrap();
         next.end_within(EARLY, "the other holds").await.release().await.unwrap();
+    })
+    .await;
+}
+
+/// It costs neither a hold nor a place: the next connection asks for the new one.
+async fn password_that_changes_is_asked_for_again() {
+    everywhere(LONG, async |etcd| {
+        let password = Arc::new(Mutex::new("secret"));
+        let asked = Arc::clone(&password);
+        let ask = move || std::future::ready(Ok(Credentials::new("alice", *asked.lock())));
+        let config = EtcdConfig::new(etcd.endpoints()).prefix(PREFIX).credentials_from(ask);
+        let (one, other) = (open(config.clone()).await, open(config).await);
+        let guard = hold(&one, "n").await;
+        let next = hold_aside(&other, "n");
+        waiting(&etcd, "n", 1).await;
+        *password.lock() = "changed";
+        let root = etcd_client::ConnectOptions::new().with_user("root", "testbed");
+        let mut root = etcd_client::Client::connect(etcd.endpoints(), Some(root)).await.unwrap();
+        root.user_change_password("alice", "changed").await.unwrap();
+        eventually("it is renewed", async || guard.renew().await.is_ok()).await;
+        within(BOUND, "the release ends", guard.release()).await.unwrap();
+        next.end("the other holds").await.release().await.unwrap();
     })
     .await;
 }

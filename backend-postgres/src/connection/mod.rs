@@ -18,7 +18,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use leasehold_core::backend::Reopen;
+use leasehold_core::backend::{Credentials, Reopen};
 use leasehold_core::{Effect, Env, Error, Result};
 use tokio_postgres::types::Type;
 use tokio_postgres::{AsyncMessage, Config};
@@ -155,7 +155,12 @@ impl Connections {
 
     /// Both connections to the first server that answers, each address in turn.
     async fn first_that_answers(&self, generation: u64) -> Result<Route> {
-        let addresses = hosts::addresses(&self.env, &self.connections).await?;
+        let mut config = self.connections.clone();
+        if let Some(login) = &self.config.login {
+            let Credentials { user, password, .. } = login.ask().await?;
+            config.user(user).password(password);
+        }
+        let addresses = hosts::addresses(&self.env, &config).await?;
         let (timing, number) = (self.env.timing(), u32::try_from(addresses.len()).unwrap_or(u32::MAX));
         let mut refused = error::silent(timing.connect_timeout);
         for address in &addresses {

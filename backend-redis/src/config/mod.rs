@@ -3,7 +3,6 @@
 mod cluster;
 mod failover;
 mod format;
-mod login;
 mod sentinel;
 mod theirs;
 
@@ -12,14 +11,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::backend::{Credentials, Endpoint};
+use leasehold_core::backend::{Credentials, Endpoint, Login};
 use leasehold_core::{Error, Result, StoreUrl, Tls};
 use redis::{ProtocolVersion, RedisConnectionInfo};
 
 pub use self::cluster::RedisClusterConfig;
 pub(crate) use self::failover::Failover;
 pub use self::format::Format;
-pub(crate) use self::login::Login;
 pub(crate) use self::sentinel::MapAddress;
 pub use self::sentinel::SentinelConfig;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::select_ok;
-use leasehold_core::backend::Credentials;
+use leasehold_core::backend::{Credentials, Login};
 use leasehold_core::{Result, Tls};
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, copy_bidirectional};
 use tokio::net::{TcpStream, lookup_host};
 
 use super::meter::Metered;
-use crate::config::{Address, Login};
+use crate::config::Address;
 
 /// Connects to one server; nothing is sent before that.
 #[derive(Clone, Debug)]

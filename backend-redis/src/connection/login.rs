@@ -5,11 +5,10 @@
 
 use std::time::Duration;
 
-use leasehold_core::backend::Backoff;
+use leasehold_core::backend::{Backoff, Login};
 use leasehold_core::{Error, ErrorKind, Result};
 
 use super::{Connected, Link};
-use crate::config::Login;
 
 impl Link {
     /// Logs in again whenever the credentials of the connection are about to end; does not end by itself.

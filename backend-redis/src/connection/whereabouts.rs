@@ -4,11 +4,10 @@ use std::fmt;
 
 use async_trait::async_trait;
 use leasehold_core::Result;
-use leasehold_core::backend::Finding;
+use leasehold_core::backend::{Finding, Login};
 use leasehold_core::clock::Moment;
 
 use super::Client;
-use crate::config::Login;
 
 /// How a link finds the server that it connects to.
 #[async_trait]

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::{join_all, select_ok, try_join, try_join_all};
-use leasehold_core::backend::Backoff;
+use leasehold_core::backend::{Backoff, Login};
 use leasehold_core::clock::Moment;
 use leasehold_core::{Env, Result};
 use parking_lot::Mutex;
@@ -32,7 +32,7 @@ use super::fleet::{Hop, Route, SlotRoute};
 use super::home::Anywhere;
 use super::refuses::FormerLink;
 use crate::cluster::{HashSlot, Redirects, SlotMap};
-use crate::config::{Address, Login};
+use crate::config::Address;
 use crate::connection::{
     Asks, Client, Confirming, Connected, Copies, Fixed, Hears, Inbox, Link, LinkEvent, Pause, SlotPause,
     Whereabouts,

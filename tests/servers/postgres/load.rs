@@ -1,12 +1,16 @@
 //! What others do in the same database: transactions that stay open, maintenance, connections that are ended or all in use,
 //! and another encoding.
 
-use leasehold::{ErrorKind, connect};
+use std::sync::{Arc, Mutex};
+
+use leasehold::backend::Credentials;
+use leasehold::postgres::PostgresConfig;
+use leasehold::{ErrorKind, LockManager, connect};
 use testbed::postgres::{Server, Setup};
 use testbed::{BOUND, Beside, Depth, eventually, within};
 
 use super::{calls, connect_user, end_connections, open, url, user};
-use crate::fixture::{NAME, hold, queued};
+use crate::fixture::{NAME, hold, queued, steady};
 
 /// Dead entries of a name that a transaction keeps visible are not read again: an answer says where the live ones begin.
 pub(super) async fn cycle_beside_an_open_snapshot_reads_no_more() {
@@ -61,6 +65,24 @@ pub(super) async fn ended_connections_cost_neither_hold_nor_place() {
     let token = guard.token();
     guard.release().await.unwrap();
     assert!(waiting.end("it holds").await.token() > token);
+}
+
+/// A password that ends with its connections costs no hold: the next ones are made with the new one.
+pub(super) async fn password_that_changes_is_asked_for_again() {
+    let server = <Server as testbed::Server>::start_guarded().await.unwrap();
+    let password = Arc::new(Mutex::new("secret"));
+    let asked = Arc::clone(&password);
+    let ask =
+        move || std::future::ready(Ok(Credentials::new("billing", *asked.lock().expect("nobody panics"))));
+    let config = PostgresConfig::from_url(&mut url(server.addr(), "").parse().unwrap()).unwrap();
+    let locks = LockManager::builder(config.credentials_from(ask)).ttl(steady::<Server>());
+    let locks = locks.build().await.unwrap();
+    let guard = hold(&locks).await;
+    server.sql("ALTER ROLE billing PASSWORD 'changed'").await.unwrap();
+    *password.lock().expect("nobody panics") = "changed";
+    assert!(end_connections(&server, "usename = 'billing'").await > 0);
+    eventually("it is renewed", async || guard.renew().await.is_ok()).await;
+    guard.release().await.unwrap();
 }
 
 /// A manager that needs new connections when there are none cannot open, and says so. An open one does not notice.

@@ -15,7 +15,7 @@ use async_trait::async_trait;
 use futures_util::future::{BoxFuture, FusedFuture, join3};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use leasehold_core::backend::{Backoff, Finding, Severity};
+use leasehold_core::backend::{Backoff, Finding, Login, Severity};
 use leasehold_core::clock::Moment;
 use leasehold_core::{Env, Error, ErrorKind, Result};
 use parking_lot::Mutex;
@@ -28,7 +28,7 @@ use self::roster::{Acquaintance, Roster};
 use self::survey::{Report, Survey};
 use super::client::Client;
 use super::whereabouts::{Whereabouts, logging_in};
-use crate::config::{Address, Login, MapAddress};
+use crate::config::{Address, MapAddress};
 use crate::error;
 use crate::scripts::{number, parts, text};
 

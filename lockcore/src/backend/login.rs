@@ -4,17 +4,19 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use leasehold_core::backend::Credentials;
-use leasehold_core::{Effect, Error, ErrorKind, Result};
+
+use crate::backend::Credentials;
+use crate::words::error::{Effect, Error, ErrorKind, Result};
 
 /// Where credentials come from. Two are equal if one is a clone of the other.
 #[derive(Clone)]
-pub(crate) struct Login(Arc<Ask>);
+pub struct Login(Arc<Ask>);
 
 type Ask = dyn Fn() -> BoxFuture<'static, Result<Credentials>> + Send + Sync;
 
 impl Login {
-    pub(super) fn new<F>(ask: impl Fn() -> F + Send + Sync + 'static) -> Self
+    /// They are the answer of `ask`, at each connection.
+    pub fn new<F>(ask: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Result<Credentials>> + Send + 'static,
     {
@@ -26,7 +28,11 @@ impl Login {
     /// # Errors
     ///
     /// As the program's function; not applied, as nothing was sent. `Unavailable` if the credentials have ended.
-    pub(crate) async fn ask(&self) -> Result<Credentials> {
+    ///
+    /// # Cancel safety
+    ///
+    /// That of the program's function.
+    pub async fn ask(&self) -> Result<Credentials> {
         let credentials = (self.0)().await.map_err(|error| error.with_effect(Effect::NotApplied))?;
         if credentials.valid_for.is_some_and(|span| span.is_zero()) {
             let message = "the credentials have ended: `valid_for` is zero";
