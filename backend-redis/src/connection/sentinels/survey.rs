@@ -60,9 +60,10 @@ impl<A: Clone + PartialEq> Survey<A> {
         self.reports.iter().filter(names).count()
     }
 
-    /// Whether a sentinel has named a primary.
+    /// Whether a sentinel has answered; one that cannot be reached has not.
     pub(super) fn is_answered(&self) -> bool {
-        self.reports.iter().any(|report| matches!(report, Report::Primary(..)))
+        let is_silence = |report: &Report<A>| matches!(report, Report::Failed(error) if *error.kind() == ErrorKind::Unavailable);
+        !self.reports.iter().all(is_silence)
     }
 
     /// The primary, if answers to come are not waited for: a majority of all that were asked agree.
