@@ -1,6 +1,6 @@
 -- Sends a message to an inbox, signed if there is a message key; returns what PUBLISH replied. Without the right to publish
 -- no message arrives, and the next renewal finds what it would have said. An inbox "{TAG}ID" is a channel of the slot of TAG,
--- which the lock lies in, too. Without the right to publish there, the message goes to the inbox ID.
+-- which the lock lies in, too. If nobody hears it there, or without the right to publish there, it goes to the inbox ID.
 local function tell(channels, inbox, news, owner, value, lock)
   local prefix, key = string.match(channels, '^([^\n]*)\n?(.*)$')
   if key ~= '' then
@@ -11,7 +11,7 @@ local function tell(channels, inbox, news, owner, value, lock)
   local tag, id = string.match(inbox, '^({%w+})(.+)$')
   if tag then
     local told = redis.pcall('SPUBLISH', string.gsub(prefix, 'inbox:$', '') .. tag .. ':inbox:' .. id, message)
-    if type(told) == 'number' then
+    if type(told) == 'number' and told > 0 then
       return told
     end
     inbox = id

@@ -9,7 +9,7 @@ use leasehold_core::clock::Moment;
 use redis::{RedisError, Value};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::shards::{FIRST_PAUSE, LONGEST_PAUSE, Shards};
+use super::shards::{FIRST_PAUSE, Shards};
 use crate::config::Address;
 use crate::connection::{Link, Refuses};
 use crate::scripts::text;
@@ -25,8 +25,10 @@ pub(super) struct FormerLink {
 impl Refuses for Shards {
     async fn refuses(self: Arc<Self>, server: &Address, run: &str, key: &str, give_up_at: Moment) -> bool {
         let former = self.former(server);
+        // Each slot asks for itself, so that all of a server are many.
+        let longest = FIRST_PAUSE.max(give_up_at.since(self.env.now()) / 16);
         let asked = async {
-            let mut pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+            let mut pauses = Backoff::new(FIRST_PAUSE, longest);
             loop {
                 match self.word(&former.link, run, key, give_up_at).await {
                     Ok(Word::Refuses) => return true,

@@ -420,7 +420,7 @@ impl Whereabouts for ClusterNode {
 
 /// The pauses of a request whose slot is being moved.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(10);
-pub(super) const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 /// The map is read no more often: every request to a slot that is being moved doubts it.
 const LEAST_BETWEEN: Duration = Duration::from_millis(100);
