@@ -56,16 +56,17 @@ end
 -- after the counter's own value, and up to 1000 seconds more: only the first counter of so many seconds sets its end.
 local function count(grants, owner, told, now)
   local last = redis.call('SET', grants, now .. ' ' .. owner .. ' ' .. now .. ' ' .. told, 'KEEPTTL', 'GET')
-  local counter, is_larger = now, last and string.byte(last, #now + 1) == 32 and last < now
-  if is_larger and last > string.sub(now, 1, -10) then
+  if not last or string.byte(last, #now + 1) == 32 and last < now then
+    if not last or last < string.sub(now, 1, -10) then
+      redis.call('PEXPIRE', grants, DAY + 1001000)
+    end
     return now
-  elseif last and not is_larger then
-    -- The clock was set back, or there were more grants than microseconds.
-    counter = number(math.max((tonumber(string.match(last, '^%d+')) or 0) + 1, tonumber(now)))
-    redis.call('SET', grants, counter .. ' ' .. owner .. ' ' .. now .. ' ' .. told)
   end
-  redis.call('PEXPIRE', grants, math.ceil((counter - now) / 1000) + DAY + 1001000)
-  return counter
+  -- The clock was set back, or there were more grants than microseconds.
+  local counter = math.max((tonumber(string.match(last, '^%d+')) or 0) + 1, tonumber(now))
+  local record = number(counter) .. ' ' .. owner .. ' ' .. now .. ' ' .. told
+  redis.call('SET', grants, record, 'PX', math.ceil((counter - now) / 1000) + DAY + 1001000)
+  return number(counter)
 end
 
 ---
