@@ -282,12 +282,17 @@ impl World {
 
     /// Waits until `contenders` processes wait for `name` at the store, the holder not counted.
     pub async fn queued(&self, name: &str, contenders: usize) -> Outcome {
+        self.queued_within(self.soon(), name, contenders).await
+    }
+
+    /// The same, for `bound` at most.
+    pub(crate) async fn queued_within(&self, bound: Duration, name: &str, contenders: usize) -> Outcome {
         if !self.guarantees().contains(Guarantees::FIFO) {
             // A store without a queue cannot show waiters.
             self.settle().await;
             return Ok(());
         }
-        self.eventually(self.soon(), &format!("{contenders} contenders queue"), || async {
+        self.eventually(bound, &format!("{contenders} contenders queue"), || async {
             Ok(self.inspect(name).await?.contenders == contenders)
         })
         .await

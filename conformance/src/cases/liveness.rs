@@ -266,13 +266,14 @@ async fn leadership_passes_on(world: World) -> Outcome {
         stopped.stop();
         (_, led) = next("a stop of its process", Some(led)).await?;
         stopped.resume();
-        world.queued("a", 1).await?;
+        // A candidate pauses after an error, for up to the bound of a request.
+        world.queued_within(world.takeover(), "a", 1).await?;
         networks.iter().for_each(Network::cut);
         world.pass(3 * world.ttl()).await;
         ensure!(led.ensure_held().is_err(), "it leads without a store");
         networks.iter().for_each(Network::heal);
         (leader, led) = next("an outage of three ttls", Some(led)).await?;
-        world.queued("a", 1).await?;
+        world.queued_within(world.takeover(), "a", 1).await?;
     }
     managers[leader].shutdown().await?;
     next("a shutdown", Some(led)).await?;
