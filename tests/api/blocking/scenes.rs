@@ -1,5 +1,7 @@
 //! What two processes that are not async do with one store, each of which a test opens.
 
+#![allow(clippy::unwrap_used, reason = "test binary")]
+
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
