@@ -135,7 +135,8 @@ async fn hasty_shutdown_leaves_the_name_to_its_lease() {
     let far = LockManager::builder(network.wrap()(Box::new(store))).ttl(TTL);
     let far = far.clock(Arc::new(clock)).build().await.unwrap();
     far.lock("job").unwrap().hold_at_least(AT_LEAST).acquire().await.unwrap().release().await.unwrap();
-    let _else = far.lock("else").unwrap().acquire().await.unwrap();
+    // A release is repeated for as long as the lease lasts.
+    let _else = far.lock("else").unwrap().ttl(2 * TTL).acquire().await.unwrap();
     network.cut();
     let unconfirmed = far.shutdown_now().await.unwrap_err();
     assert_eq!(*unconfirmed.kind(), ErrorKind::Unavailable);

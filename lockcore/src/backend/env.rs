@@ -310,6 +310,11 @@ impl Env {
         self.shared.tasks.spawn_on(task, &self.shared.runtime);
     }
 
+    /// Polls `task` to its end, and does not count it as one: it may wait for [`drained`](Self::drained).
+    pub(crate) fn drive(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.shared.runtime.spawn(task);
+    }
+
     /// Counts as a task until it is dropped, wherever it is polled.
     pub(crate) fn as_task(&self) -> TaskTrackerToken {
         self.shared.tasks.token()

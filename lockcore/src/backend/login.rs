@@ -1,11 +1,14 @@
 //! Credentials that change, asked for at each connection.
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use crate::backend::Credentials;
+use crate::backend::panic::Panicked;
 use crate::words::error::{Effect, Error, ErrorKind, Result};
 
 /// Where credentials come from. Two are equal if one is a clone of the other.
@@ -27,13 +30,16 @@ impl Login {
     ///
     /// # Errors
     ///
-    /// As the program's function; not applied, as nothing was sent. `Unavailable` if the credentials have ended.
+    /// As the program's function; not applied, as nothing was sent. `Unavailable` if the credentials have ended, `Protocol` if the
+    /// function panicked.
     ///
     /// # Cancel safety
     ///
     /// That of the program's function.
     pub async fn ask(&self) -> Result<Credentials> {
-        let credentials = (self.0)().await.map_err(|error| error.with_effect(Effect::NotApplied))?;
+        let asked = AssertUnwindSafe(async { (self.0)().await }).catch_unwind().await;
+        let credentials = asked.unwrap_or_else(|panic| Err(Panicked::new(&*panic).into_error()));
+        let credentials = credentials.map_err(|error| error.with_effect(Effect::NotApplied))?;
         if credentials.valid_for.is_some_and(|span| span.is_zero()) {
             let message = "the credentials have ended: `valid_for` is zero";
             return Err(Error::not_applied(ErrorKind::Unavailable, message));

@@ -26,13 +26,16 @@ pub(crate) async fn until_dropped(works: &TaskTracker, context: &Context, owners
         // A session is renewed for others.
         Deadline::At(_) | Deadline::Never => env.now() + lease.ttl,
     };
+    if until <= env.now() {
+        return;
+    }
     tokio::select! {
         biased;
         () = works.wait() => {}
         () = env.gone() => {}
         () = env.sleep_until(until) => tracing::warn!(
             lock = %ownership.grant.name,
-            "work still runs after its lock was lost; releasing: move blocking work to `spawn_blocking`"
+            "work still runs after its lock was lost; releasing: check `ensure_held`, and give the token to what it writes to"
         ),
     }
 }

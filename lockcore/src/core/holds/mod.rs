@@ -142,6 +142,8 @@ pub(crate) struct PendingRelease {
     /// What it waits for before it is sent (release-6), and how a shutdown counts that.
     works: Option<(TaskTracker, TaskTrackerToken)>,
     in_background: bool,
+    /// The works are over, so the store is asked.
+    is_sent: bool,
     /// The store has confirmed, or will not.
     is_over: bool,
     _awaited: TaskTrackerToken,
@@ -237,7 +239,7 @@ impl Core {
             // The backend ends a session as a whole (B3).
             lock.change(|state| state.released(ownership));
         } else if reason == LostReason::RuntimeGone {
-            // Its works have no runtime, either.
+            // Nothing is left that could wait for its works.
             PendingRelease::new(&lock, ownership).in_background();
         } else {
             PendingRelease::new(&lock, ownership).after_work().in_background();

@@ -11,7 +11,8 @@
 //! - **release-5** A release before the guard's `hold_at_least` has passed leaves grant and queue as they are; the watchdog
 //!   ends the ownership then.
 //! - **release-6** An ownership that ends under work, such as that of `Lock::run`, is released after all of it is dropped, or
-//!   after its lease or a ttl has ended. A shutdown waits for that.
+//!   after its lease or a ttl has ended. A shutdown waits for that. When the manager's runtime ends, it is released at once
+//!   where the store needs none.
 //!
 //! Checked by the conformance cases of `g4` and `g5`, the tests below, and `tests/local`.
 
@@ -19,10 +20,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures_util::future::join_all;
+
 use crate::backend::{LeaseScope, Renewal};
 use crate::clock::Moment;
 use crate::core::confirm::{release_until_confirmed, until_dropped};
+use crate::core::context::Context;
 use crate::core::holds::{Core, Hold, LocalLock, PendingRelease};
+use crate::core::leases::Lost;
 use crate::core::metrics::{self, Timer};
 use crate::core::ownership::{Ownership, tell_released};
 use crate::core::queue::{Claim, Released};
@@ -164,6 +169,7 @@ impl PendingRelease {
             ownership: Arc::clone(ownership),
             works: None,
             in_background: false,
+            is_sent: false,
             is_over: false,
             _awaited: lock.core.context.env.as_task(),
         }
@@ -195,6 +201,7 @@ impl PendingRelease {
         if let Some((works, _counted)) = self.works.take() {
             until_dropped(&works, context, &self.ownership).await;
         }
+        self.is_sent = true;
         let released = release_until_confirmed(context, leases, &self.ownership).await;
         let released = released.map_err(|error| context.error_about(&grant.name, error));
         if let Err(error) = &released
@@ -202,17 +209,36 @@ impl PendingRelease {
             && error.lost_reason().is_none()
         {
             tracing::warn!(error = ?format!("{error:#}"), "release not confirmed; ending its session");
-            self.lock.core.end_all(leases.lose(grant.lease.id, LostReason::SessionLost));
-            // After the guards were notified, as it lets others hold.
-            let ended = context.env.bounded(async {
-                context.backend.end_session(grant.lease.id);
-                Ok(())
-            });
-            ended.await.unwrap_or_else(|error| tracing::warn!(error = ?format!("{error:#}")));
+            self.end_session(leases.lose(grant.lease.id, LostReason::SessionLost)).await;
         }
         self.is_over = true;
         self.lock.change(|state| state.released(&self.ownership));
         released
+    }
+}
+
+impl PendingRelease {
+    /// Ends the session of the grant: after the guards were notified, as it lets others hold, and after the works under its
+    /// other holds (release-6).
+    async fn end_session(&self, lost: Option<Lost>) {
+        let (core, lease) = (Arc::clone(&self.lock.core), self.ownership.grant.lease.id);
+        let others = lost.as_ref().map(|(others, _)| others.clone()).unwrap_or_default();
+        core.end_all(lost);
+        let works: Vec<_> =
+            others.iter().filter_map(|other| Some((other.works()?, Arc::clone(other)))).collect();
+        let counted = (!works.is_empty()).then(|| core.at_work.token());
+        let (waits, env) = (counted.is_some(), core.context.env.clone());
+        let ended = async move {
+            let Context { env, backend, .. } = &core.context;
+            join_all(works.iter().map(|(works, other)| until_dropped(works, &core.context, other))).await;
+            let ended = env.bounded(async {
+                backend.end_session(lease);
+                Ok(())
+            });
+            ended.await.unwrap_or_else(|error| tracing::warn!(error = ?format!("{error:#}")));
+            drop(counted);
+        };
+        if waits { env.spawn(ended) } else { ended.await }
     }
 }
 
@@ -221,7 +247,9 @@ impl Drop for PendingRelease {
         if self.is_over {
             return;
         }
-        if self.in_background {
+        let needs_runtime =
+            || !self.lock.core.context.backend.guarantees().contains(Guarantees::RUNTIME_FREE);
+        if self.in_background && (self.is_sent || needs_runtime()) {
             self.lock.change(|state| state.released(&self.ownership));
         } else {
             Self::new(&self.lock, &self.ownership).in_background();
@@ -304,14 +332,17 @@ mod tests {
         }
     }
 
-    /// A task that is dropped has lost its runtime: the store is not reached, and the name is free (release-3).
+    /// A task that is dropped has lost its runtime: the name is free (release-3), and a release that was not sent yet reaches a
+    /// store that needs none.
     #[tokio::test]
     async fn release_without_its_runtime_frees_the_name() {
-        let (store, mut release) = pending().await;
-        let name = Arc::clone(&release.lock.name);
-        release.in_background = true;
-        drop(release);
-        assert!(!store.is_empty() && is_idle(&name));
+        for is_sent in [false, true] {
+            let (store, mut release) = pending().await;
+            let name = Arc::clone(&release.lock.name);
+            (release.in_background, release.is_sent) = (true, is_sent);
+            drop(release);
+            assert!(store.is_empty() != is_sent && is_idle(&name));
+        }
     }
 
     #[tokio::test]
