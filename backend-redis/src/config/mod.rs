@@ -479,11 +479,9 @@ fn database_number(path: &str) -> Result<u32> {
     if path.is_empty() {
         return Ok(0);
     }
+    let expected = "expected the number of a database; the prefix is an option";
     path.parse().map_err(|_| {
-        Error::invalid_option(format!(
-            "the path {path:?} of the Redis URL is invalid: expected the number of a database; the prefix is \
-             an option"
-        ))
+        Error::invalid_option(format!("the path {path:?} of the Redis URL is invalid: {expected}"))
     })
 }
 

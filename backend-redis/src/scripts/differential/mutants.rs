@@ -10,7 +10,7 @@ use crate::config::Format;
 pub(super) type Mutant = (&'static str, &'static str);
 
 /// What could be wrong in taking a lock and handing it on.
-const GRANTING: [Mutant; 19] = [
+const GRANTING: [Mutant; 18] = [
     ("redis.call('EXISTS', queue) == 0 then", "true then"),
     ("if not resting and (first == me or not (first or more)) then", "if not (first or more) then"),
     ("its and (#its > #now or its >= now) and number(its + 1) or now", "now"),
@@ -20,7 +20,6 @@ const GRANTING: [Mutant; 19] = [
     ("local alone = not last", "local alone = true"),
     ("== 32 and last < now", "== 32"),
     ("if not last or last < string.sub(now, 1, -10) then", "if not last then"),
-    ("string.byte(last, #now + 1) == 32 and last", "last"),
     ("'KEEPTTL', 'GET'", "'GET'"),
     ("math.ceil((counter - now) / 1000) + DAY + 1001000", "DAY + 1001000"),
     ("redis.call('HGET', entries, owner) or '', 1, LONGEST)\n", "'300 0 ' or '', 1, LONGEST)\n"),
