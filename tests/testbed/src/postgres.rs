@@ -27,7 +27,13 @@ pub struct Setup {
 impl Setup {
     /// Six hundred connections, no wait for the disk: what is written outlives the process that wrote it.
     pub fn new() -> Self {
-        let settings = ["fsync=off", "max_connections=600", "unix_socket_directories="];
+        // A server that is killed leaves what it shares in its own directory.
+        let settings = [
+            "fsync=off",
+            "max_connections=600",
+            "unix_socket_directories=",
+            "dynamic_shared_memory_type=mmap",
+        ];
         Self { settings: settings.map(str::to_owned).into(), below: None, certificates: None }
     }
 

@@ -193,9 +193,15 @@ impl Cluster {
         Ok(())
     }
 
-    /// Lets a replica take its primary's place without losing anything, and waits until all know.
+    /// Lets a replica take its primary's place without losing anything, and waits until all know. A replica that takes its
+    /// primary to be down refuses that for a moment.
     pub async fn fail_over(&self, replica: usize) -> io::Result<()> {
-        self.nodes[replica].ok(&["CLUSTER", "FAILOVER"]).await?;
+        let node = &self.nodes[replica];
+        soon(|| async {
+            let is_asked = node.ok(&["CLUSTER", "FAILOVER"]).await.is_ok();
+            Ok(is_asked || node.server.info("replication").await?["role"].trim() == "master")
+        })
+        .await?;
         self.promoted(replica).await
     }
 
