@@ -55,8 +55,9 @@ async fn periodic(world: World, name: String, periods: u32, skew: Duration) -> O
             for period in 0..periods {
                 let comes_at = began + PERIOD * period + skew;
                 world.pass(comes_at.since(world.now())).await;
+                let granted = job.try_acquire().await?;
                 in_time &= world.now() < comes_at + LATE;
-                if let Some(guard) = job.try_acquire().await? {
+                if let Some(guard) = granted {
                     runs.push(world.now());
                     world.pass(Duration::from_millis(50)).await;
                     guard.release().await?;

@@ -8,12 +8,22 @@ use std::time::Duration;
 
 use leasehold::backend::LockState;
 use leasehold::blocking::{LockManager, all};
+use leasehold::clock::{BootClock, Clock};
 use leasehold::{Change, ErrorKind, Guarantees, GuardState, LostReason, Revocation, Revoke};
 
 const MOMENT: Duration = Duration::from_millis(20);
 
-fn contenders(locks: &LockManager) -> usize {
-    locks.inspect("a").expect("memory answers").contenders
+/// Longer than any of it takes.
+const BOUND: Duration = Duration::from_secs(60);
+
+/// Waits until some wait, or none.
+fn until_contended(locks: &LockManager, is_contended: bool) {
+    let clock = BootClock::new();
+    let began = clock.now();
+    while (locks.inspect("a").unwrap().contenders > 0) != is_contended {
+        assert!(clock.now().since(began) < BOUND, "contended is not {is_contended}");
+        thread::yield_now();
+    }
 }
 
 /// Threads of two processes exclude each other, each served once, with tokens that grow (G1, G3).
@@ -43,7 +53,7 @@ pub(crate) fn threads_of_two_managers_exclude_each_other(managers: [LockManager;
     first.release().unwrap();
     assert!(token < other.lock("a").unwrap().acquire().unwrap().token());
     // Dropped: released in the background (G6).
-    one.lock("a").unwrap().wait(Duration::from_secs(5)).acquire().unwrap().release().unwrap();
+    one.lock("a").unwrap().wait(BOUND).acquire().unwrap().release().unwrap();
 }
 
 /// Waits end in time, in order, with a loss or with a shutdown (G2, G6, G7, G8, G9).
@@ -55,12 +65,12 @@ pub(crate) fn waits_and_holds_end_as_those_of_the_async_api([one, other]: [LockM
     let timeout = rival.clone().wait(MOMENT).acquire().unwrap_err();
     assert!(matches!(timeout.kind(), ErrorKind::Timeout { .. }), "{timeout}");
     // On a server it leaves in the background.
-    while contenders(&one) != 0 {}
+    until_contended(&one, false);
     guard.renew().unwrap();
     thread::scope(|scope| {
         let changes = scope.spawn(|| guard.changes().collect::<leasehold::Result<Vec<_>>>().unwrap());
         let next = scope.spawn(|| rival.acquire());
-        while contenders(&one) == 0 {}
+        until_contended(&one, true);
         assert_eq!(other.revoke("a", Revoke::AT_ONCE).unwrap(), Revocation::Released);
         let next = next.join().unwrap().unwrap();
         assert_eq!(
@@ -71,7 +81,7 @@ pub(crate) fn waits_and_holds_end_as_those_of_the_async_api([one, other]: [LockM
         next.ensure_held().unwrap();
         assert!(!other.list("").unwrap().is_empty());
         let refused = scope.spawn(|| lock.acquire().map(drop));
-        while contenders(&other) == 0 {}
+        until_contended(&other, true);
         one.shutdown().unwrap();
         assert_eq!(*refused.join().unwrap().unwrap_err().kind(), ErrorKind::Closed);
     });
