@@ -7,7 +7,9 @@ use std::fs;
 use std::future::poll_fn;
 use std::io;
 use std::task::Poll;
+use std::time::Duration;
 
+use leasehold::clock::{BootClock, Clock, Moment};
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
 
@@ -17,6 +19,8 @@ use crate::failure::Failure;
 #[derive(Debug)]
 pub(crate) struct Signals {
     streams: Vec<(Signal, unix::Signal)>,
+    /// Drops echoes, if that is wanted.
+    echoes: Option<Echoes>,
 }
 
 impl Signals {
@@ -35,13 +39,20 @@ impl Signals {
         Self::of(&[Signal::CHILD], 0)
     }
 
+    /// These, without a signal that repeats the last one within [`Echoes::LATE`]: a sender may send it to the process group, of
+    /// which a member forwards it.
+    pub(crate) fn without_echoes(self) -> Self {
+        Self { echoes: Some(Echoes::default()), ..self }
+    }
+
     fn of(signals: &[Signal], ignored: u64) -> Result<Self, Failure> {
         let heard = signals.iter().filter(|signal| ignored & bit(**signal) == 0);
         let listen = |signal: &Signal| -> io::Result<_> {
             Ok((*signal, unix::signal(SignalKind::from_raw(signal.as_raw()))?))
         };
         let streams = heard.map(listen).collect::<io::Result<_>>();
-        Ok(Self { streams: streams.map_err(|error| Failure::system("cannot listen for signals", error))? })
+        let streams = streams.map_err(|error| Failure::system("cannot listen for signals", error))?;
+        Ok(Self { streams, echoes: None })
     }
 
     /// The next signal.
@@ -52,13 +63,35 @@ impl Signals {
     pub(crate) async fn next(&mut self) -> Signal {
         poll_fn(|cx| {
             for (signal, stream) in &mut self.streams {
-                if let Poll::Ready(Some(())) = stream.poll_recv(cx) {
-                    return Poll::Ready(*signal);
+                while let Poll::Ready(Some(())) = stream.poll_recv(cx) {
+                    let now = BootClock::new().now();
+                    if !self.echoes.as_mut().is_some_and(|echoes| echoes.include(*signal, now)) {
+                        return Poll::Ready(*signal);
+                    }
                 }
             }
             Poll::Pending
         })
         .await
+    }
+}
+
+/// The last signal, by which a second one is recognized that another process has forwarded.
+#[derive(Debug, Default)]
+struct Echoes {
+    last: Option<(Signal, Moment)>,
+}
+
+impl Echoes {
+    const LATE: Duration = Duration::from_millis(100);
+
+    /// Whether that signal is an echo; else it is the last one from now on.
+    fn include(&mut self, signal: Signal, now: Moment) -> bool {
+        let is_echo = self.last.is_some_and(|(last, at)| last == signal && now.since(at) < Self::LATE);
+        if !is_echo {
+            self.last = Some((signal, now));
+        }
+        is_echo
     }
 }
 
@@ -80,6 +113,22 @@ fn bit(signal: Signal) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An equal signal soon after the last one is dropped; another signal or a later one is not.
+    #[test]
+    fn echoes_of_a_signal_are_dropped() {
+        let mut echoes = Echoes::default();
+        for (at, signal, is_echo) in [
+            (0, Signal::INT, false),
+            (99, Signal::INT, true),
+            (100, Signal::INT, false),
+            (101, Signal::TERM, false),
+            (102, Signal::TERM, true),
+        ] {
+            let now = Moment::from_nanos(at * 1_000_000);
+            assert_eq!(echoes.include(signal, now), is_echo, "{at}");
+        }
+    }
 
     /// The mask is read as the kernel writes it.
     #[test]

@@ -8,7 +8,8 @@
 //! # Invariants
 //! - **detach-1** Until the code is sent, a front that is killed takes the holder with it, on Linux (`the_command_dies_with_us`).
 //!
-//! Not promised: that a signal to the front's whole process group reaches the command only once.
+//! Not promised: that a signal to the front's whole process group reaches the command only once. The holder receives it twice,
+//! and drops the second only if it follows soon.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -20,7 +21,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 
 use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::process::{Pid, Signal, getpid, kill_process, setsid};
+use rustix::process::{Pid, getpid, kill_process, setsid};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 
 use crate::failure::{Exit, Failure};
@@ -41,17 +42,13 @@ pub(crate) async fn in_front() -> Result<Exit, Failure> {
         let mut code = [0];
         answer.read_exact(&mut code).map(|()| Exit(code[0]))
     });
-    // The keyboard's signals reach the holder, too.
-    let from_keyboard = if File::open("/dev/tty").is_ok() { &[Signal::INT, Signal::QUIT][..] } else { &[] };
     let answered = loop {
         tokio::select! {
             answered = &mut answered => break answered.expect("reading does not panic"),
             signal = ending.next() => {
-                if !from_keyboard.contains(&signal) {
-                    // It was not reaped, so this is its number.
-                    let pid = Pid::from_raw(holder.id().cast_signed()).expect("a child has a number");
-                    let _ended = kill_process(pid, signal);
-                }
+                // It was not reaped, so this is its number.
+                let pid = Pid::from_raw(holder.id().cast_signed()).expect("a child has a number");
+                let _ended = kill_process(pid, signal);
             }
         }
     };

@@ -50,6 +50,9 @@ pub(crate) async fn run(
         return detach::in_front().await;
     }
     let mut ending = Signals::of_the_end()?;
+    if front.is_some() {
+        ending = ending.without_echoes();
+    }
     let place = Place::of(store)?;
     let names = &*arguments.names;
     if names.len() > 1 && !arguments.all {

@@ -114,6 +114,8 @@ async fn signals_are_forwarded() {
         (&[], Signal::QUIT, "QUIT"),
         (&[], Signal::TERM, "TERM"),
         (&DETACHED, Signal::HUP, "HUP"),
+        (&DETACHED, Signal::INT, "INT"),
+        (&DETACHED, Signal::QUIT, "QUIT"),
         (&DETACHED, Signal::TERM, "TERM"),
     ] {
         let mut running = fixture.start([&["run"], options, &["a", "--", "sh", "-c", &script]].concat());

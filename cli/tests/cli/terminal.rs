@@ -107,6 +107,10 @@ async fn the_keyboards_signals_reach_the_command() {
         screen.until("interrupted");
         screen.until("code-5");
     }
+    // Not from the keyboard, and to one process only.
+    let inner = format!("{trap}; kill -INT $$; while :; do sleep 0.05; done");
+    let script = format!("exec {LEASEHOLD} run --at-least 10m --detach a -- sh -c \"{inner}\"");
+    Screen::new(&fixture, &["sh", "-c", &script]).until("interrupted");
 }
 
 async fn a_job_can_be_stopped_and_continued() {
