@@ -13,7 +13,7 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -30,7 +30,11 @@ use crate::signals::Signals;
 
 /// The front of this process, which is a holder.
 #[derive(Debug)]
-pub(crate) struct Front(File);
+pub(crate) struct Front {
+    answer: File,
+    /// What this process has inherited besides the standard streams.
+    inherited: Vec<RawFd>,
+}
 
 /// Starts the holder, and ends as the command does, or as the holder does before that.
 pub(crate) async fn in_front() -> Result<Exit, Failure> {
@@ -88,19 +92,33 @@ pub(crate) fn as_holder() -> Option<Result<(Front, Vec<OsString>), Exit>> {
         return Some(Err(Exit::LOST));
     }
     let words = [OsString::from("leasehold")].into_iter().chain(words).collect();
-    Some(reopened(&answer).map(|answer| (Front(answer), words)).ok_or(Exit::SYSTEM))
+    Some(Front::behind(&answer).map(|front| (front, words)).ok_or(Exit::SYSTEM))
 }
 
-/// The pipe of that number, as a file that the command does not inherit.
-fn reopened(number: &OsStr) -> Option<File> {
-    let number: RawFd = number.to_str()?.parse().ok()?;
-    let pipe = OpenOptions::new().write(true).open(format!("/dev/fd/{number}")).ok()?;
-    nix::unistd::close(number).ok()?;
-    Some(pipe)
+/// The open descriptors besides the standard streams, while this process has opened none.
+fn inherited() -> Vec<RawFd> {
+    let entries = fs::read_dir("/dev/fd").into_iter().flatten().flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let mut numbers: Vec<RawFd> = numbers.filter(|number| *number > 2).collect();
+    // The directory itself was one of them.
+    numbers.retain(|number| fs::symlink_metadata(format!("/dev/fd/{number}")).is_ok());
+    numbers
 }
 
 impl Front {
-    /// Reports how `run` ends, and lets the front end; this process goes on without it, without a terminal, and silent.
+    /// The front that reads from the pipe of that number.
+    fn behind(number: &OsStr) -> Option<Self> {
+        let number: RawFd = number.to_str()?.parse().ok()?;
+        let mut inherited = inherited();
+        // The command does not inherit this one.
+        let answer = OpenOptions::new().write(true).open(format!("/dev/fd/{number}")).ok()?;
+        nix::unistd::close(number).ok()?;
+        inherited.retain(|open| *open != number);
+        Some(Self { answer, inherited })
+    }
+
+    /// Reports how `run` ends, and lets the front end; this process goes on without it, without a terminal, silent, and without
+    /// inherited descriptors.
     pub(crate) fn answer(mut self, outcome: &Result<Exit, Failure>, json: bool) {
         let exit = match outcome {
             Ok(exit) => *exit,
@@ -113,8 +131,14 @@ impl Front {
         if let Ok(null) = OpenOptions::new().read(true).write(true).open("/dev/null") {
             let _kept = dup2_stdin(&null).and_then(|()| dup2_stdout(&null)).and_then(|()| dup2_stderr(&null));
         }
+        // One of them may hold a lock of `flock(1)`, or be a pipe whose reader waits for its end.
+        for number in self.inherited {
+            let _closed = nix::unistd::close(number);
+        }
+        // The file system of the directory can be unmounted.
+        let _kept = env::set_current_dir("/");
         // The front may have been killed.
-        let _unread = self.0.write_all(&[exit.0]);
+        let _unread = self.answer.write_all(&[exit.0]);
     }
 }
 

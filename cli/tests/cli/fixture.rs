@@ -2,6 +2,7 @@
 
 #![cfg_attr(not(feature = "file"), allow(dead_code, reason = "most tests are of the file store"))]
 
+use std::path::Path;
 use std::process::{Output, Stdio};
 
 use rustix::process::{Pid, Signal, getpgid, kill_process, test_kill_process};
@@ -180,14 +181,21 @@ pub(crate) fn send(process: &Process, signal: Signal) {
 
 /// A short job that is started on two hosts runs on one: what it leaves behind holds the lock, and nothing else of it.
 pub(crate) async fn job_runs_once(fixture: &Fixture) {
-    let job = ["run", "--try", "--at-least", "10m", "--detach", "job", "--", "sh", "-c", "echo ran; exit 3"];
+    let detached = "$0 run --try --at-least 10m --detach job -- sh -c 'echo ran >&9; exit 3'";
+    let script = format!("exec 9>&1; exec {detached}");
     for code in [3, 75] {
-        let ran = fixture.done(job).await;
+        let mut job = Command::new("sh");
+        job.args(["-c", &script, LEASEHOLD]).env("LEASEHOLD_URL", &fixture.url);
+        job.stdin(Stdio::null()).kill_on_drop(true);
+        // It ends when no process can write to the descriptors 1 and 9 any more.
+        let ran = done(job).await;
         assert_eq!((ran.code, &*ran.out), (code, if code == 3 { "ran\n" } else { "" }), "{ran:?}");
     }
     let seen = fixture.inspect("job").await;
     let label = seen["holder"]["label"].as_str().expect("a label");
     let holder: u32 = label.rsplit('/').next().expect("a number").parse().expect("its process");
+    let directory = std::fs::read_link(format!("/proc/{holder}/cwd")).expect("it is alive");
+    assert_eq!(directory, Path::new("/"));
     assert_eq!(fixture.done(["revoke", "job"]).await.code, 0);
     until_gone(holder).await;
 }
