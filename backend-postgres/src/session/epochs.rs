@@ -32,14 +32,15 @@ impl Session {
         self.extend(sent_at);
         let seqs: Vec<Seq> = there.iter().map(|(_, seq)| *seq).collect();
         let found = self.book.lock().compare(&seqs);
-        let unknown = there.into_iter().filter(|(_, seq)| found.unknown.contains(seq)).collect();
-        self.release_all(line, unknown).await?;
+        // Before any request that may fail: a hold that the server does not have ends at once.
         for (name, seq) in found.lost {
             self.book.lock().forget(seq);
             if let Ok(counter) = self.counter(seq) {
                 self.sessions.events.tell(StoreEvent::GrantLost { name, counter, reason: LostReason::Gone });
             }
         }
+        let unknown = there.into_iter().filter(|(_, seq)| found.unknown.contains(seq)).collect();
+        self.release_all(line, unknown).await?;
         self.book.lock().in_epoch(line.generation, epoch, past);
         self.wake_all();
         Ok(())
