@@ -29,15 +29,24 @@ pub(crate) fn of_connecting(error: &tokio_postgres::Error) -> Error {
     let said = cause(error);
     let meant = match error.as_db_error() {
         Some(said) => of_server(said),
-        None if said.contains("invalid peer certificate") || said.contains("received fatal alert") => {
-            Error::not_applied(Denied, "cannot connect to the server").with_source(said)
-        }
-        None if said.contains("password missing") || said.contains("authentication") => {
-            Error::not_applied(Denied, "the server refuses this user").with_source(said)
-        }
-        None => Error::not_applied(Unavailable, "cannot connect to the server").with_source(said),
+        None => of_cause(said),
     };
     meant.with_effect(NotApplied)
+}
+
+/// The meaning of the client crate's or the TLS library's words for a connection that was not made.
+fn of_cause(said: String) -> Error {
+    let has = |words: &[&str]| words.iter().any(|words| said.contains(words));
+    let meant = if has(&["invalid peer certificate", "received fatal alert", "does not support TLS"]) {
+        Error::not_applied(Denied, "cannot connect to the server")
+    } else if has(&["password missing", "authentication"]) {
+        Error::not_applied(Denied, "the server refuses this user")
+    } else if has(&["no hostname provided for TLS", "invalid dns name"]) {
+        Error::invalid_option("cannot use TLS with this host: expected a host name or an IP address")
+    } else {
+        Error::not_applied(Unavailable, "cannot connect to the server")
+    };
+    meant.with_source(said)
 }
 
 /// The name of a host cannot be resolved.
@@ -234,6 +243,18 @@ mod tests {
             ("", Protocol),
         ] {
             assert_eq!(of_code(code).0, kind, "{code}");
+        }
+    }
+    /// No wait mends a configuration of TLS.
+    #[test]
+    fn unusable_tls_is_no_outage() {
+        for (said, kind) in [
+            ("server does not support TLS", Denied),
+            ("no hostname provided for TLS handshake", InvalidOption),
+            ("invalid dns name", InvalidOption),
+            ("Connection refused (os error 111)", Unavailable),
+        ] {
+            assert_eq!(*of_cause(said.to_owned()).kind(), kind, "{said}");
         }
     }
 }

@@ -168,16 +168,21 @@ impl Connections {
             // machine may take that long for two logins.
             let twice = 1 << self.silences.load(Ordering::Relaxed).min(MOST_TWICE);
             let bound = (timing.op_timeout * twice).min(timing.connect_timeout / number.max(1));
-            match self.env.within(bound, Box::pin(self.connect_to(address, generation))).await {
+            let error = match self.env.within(bound, Box::pin(self.connect_to(address, generation))).await {
                 Some(Ok(line)) => {
                     self.silences.store(0, Ordering::Relaxed);
                     return Ok(line);
                 }
-                Some(Err(error)) => refused = error,
+                Some(Err(error)) => error,
                 None => {
                     self.silences.fetch_add(1, Ordering::Relaxed);
-                    refused = error::silent(bound);
+                    error::silent(bound)
                 }
+            };
+            // At first a refusal stands: the outage of another address does not mend it. Later the server that was in use may
+            // come back.
+            if error::may_pass(&refused) || self.has_schema.load(Ordering::Relaxed) {
+                refused = error;
             }
         }
         Err(refused)

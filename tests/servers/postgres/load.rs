@@ -83,6 +83,11 @@ pub(super) async fn password_that_changes_is_asked_for_again() {
     assert!(end_connections(&server, "usename = 'billing'").await > 0);
     eventually("it is renewed", async || guard.renew().await.is_ok()).await;
     guard.release().await.unwrap();
+    // The outage of another host does not hide the refusal. No time-out: that would be longer than the test.
+    let hosts = format!("billing:other@{},127.0.0.1:1", server.addr());
+    let url = format!("postgres://{hosts}/postgres?connect_timeout={}s", 10 * BOUND.as_secs());
+    let refused = within(BOUND, "a refusal", connect(&url)).await.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::Denied, "{refused:#}");
 }
 
 /// A manager that needs new connections when there are none cannot open, and says so. An open one does not notice.
