@@ -57,12 +57,16 @@ EXCEPTION WHEN feature_not_supported OR undefined_function THEN
   RETURN 0;
 END $$;
 
--- A commit without a wait for synchronous standbys counts as not durable where there are any.
+-- A commit without a wait for synchronous standbys counts as not durable where there are any. The client
+-- needs the warning of a wait that was cancelled.
 CREATE FUNCTION durably() RETURNS void LANGUAGE plpgsql AS $$
 DECLARE now_set text := current_setting('synchronous_commit');
 BEGIN
   IF now_set = 'off' OR now_set IN ('local', 'remote_write') AND current_setting('synchronous_standby_names') <> '' THEN
     PERFORM set_config('synchronous_commit', 'on', true);
+  END IF;
+  IF current_setting('client_min_messages') IN ('error', 'fatal', 'panic') THEN
+    PERFORM set_config('client_min_messages', 'warning', true);
   END IF;
 END $$;
 
@@ -233,8 +237,7 @@ END $$;
 -- What this connection committed before is on the disk when this is answered. It waits under no lock.
 CREATE FUNCTION flushed() RETURNS void LANGUAGE plpgsql SECURITY DEFINER AS $$
 BEGIN
-  PERFORM begun();
-  PERFORM durably();
+  PERFORM begun(); PERFORM durably();
   PERFORM pg_logical_emit_message(true, 'leasehold', '');
 END $$;
 
@@ -271,8 +274,7 @@ END $$;
 CREATE FUNCTION renew(s bigint, OUT alive boolean, OUT asks int, OUT taken int, OUT past bigint) LANGUAGE plpgsql SECURITY DEFINER AS $$
 #variable_conflict use_column
 BEGIN
-  PERFORM begun(s);
-  PERFORM durably();
+  PERFORM begun(s); PERFORM durably();
   UPDATE session x SET expires_at = clock_timestamp() + x.ttl
     WHERE x.id = s AND NOT x.over AND x.expires_at > clock_timestamp();
   alive := FOUND;
@@ -411,8 +413,7 @@ $$;
 CREATE FUNCTION write_record(p text, expected bigint, value bytea) RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE sp int; v bigint;
 BEGIN
-  PERFORM begun();
-  PERFORM durably();
+  PERFORM begun(); PERFORM durably();
   PERFORM new_era();
   sp := space_of(p);
   PERFORM pg_advisory_xact_lock(1818585186, sp);
@@ -422,14 +423,12 @@ BEGIN
 END $$;
 
 CREATE FUNCTION sign(s bigint, o bytea, v bytea) RETURNS void LANGUAGE sql SECURITY DEFINER AS $$
-  SELECT begun(s);
-  SELECT durably();
+  SELECT begun(s); SELECT durably();
   INSERT INTO member SELECT x.space, o, s, v FROM living(s) x ON CONFLICT (space, owner) DO UPDATE SET session = s, value = v;
 $$;
 
 CREATE FUNCTION unsign(p text, o bytea) RETURNS void LANGUAGE sql SECURITY DEFINER AS $$
-  SELECT begun();
-  SELECT durably();
+  SELECT begun(); SELECT durably();
   DELETE FROM member m USING space s WHERE s.prefix = p AND m.space = s.id AND m.owner = o;
 $$;
 
@@ -454,8 +453,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION raise_token_base(p text, at_least bigint) RETURNS void LANGUAGE sql SECURITY DEFINER AS $$
-  SELECT begun();
-  SELECT durably();
+  SELECT begun(); SELECT durably();
   INSERT INTO space AS s (prefix, token_base) VALUES (p, at_least)
     ON CONFLICT (prefix) DO UPDATE SET token_base = greatest(s.token_base, at_least);
 $$;

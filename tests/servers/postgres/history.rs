@@ -30,6 +30,8 @@ async fn promoted(is_synchronous: bool) {
     let (hosts, mut more) = (format!("{},{}", primary.addr(), standby.addr()), "");
     if is_synchronous {
         primary.sql("ALTER SYSTEM SET synchronous_standby_names = '*'").await.unwrap();
+        // The functions need the warning of a cancelled wait all the same.
+        primary.sql("ALTER SYSTEM SET client_min_messages = 'error'").await.unwrap();
         primary.sql("SELECT pg_reload_conf()").await.unwrap();
         more = "&replicas=sync";
         let state = async || primary.sql("SELECT sync_state FROM pg_stat_replication").await.unwrap();
