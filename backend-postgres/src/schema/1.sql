@@ -151,6 +151,8 @@ BEGIN
       AND NOT x.over AND x.expires_at <= clock_timestamp()
     FOR NO KEY UPDATE SKIP LOCKED)
   UPDATE session x SET over = true FROM late WHERE x.id = late.id;
+  -- After a crash the session would live again, before the next holder.
+  IF FOUND THEN PERFORM durably(); END IF;
   SELECT array_agg(y.seq) INTO leaving FROM (
     SELECT c.seq FROM contender c LEFT JOIN session x ON x.id = c.session
     WHERE c.space = sp AND c.name = n AND c.seq >= low AND (c.seq = leaver OR c.gone OR x.over IS NOT FALSE)
@@ -355,7 +357,7 @@ END $$;
 -- Ends a session; its entries, which the client then releases one by one, so that those behind them are told.
 CREATE FUNCTION end_session(s bigint, OUT names bytea[], OUT seqs bigint[]) LANGUAGE plpgsql SECURITY DEFINER AS $$
 BEGIN
-  PERFORM begun(s);
+  PERFORM begun(s); PERFORM durably();
   PERFORM pg_advisory_xact_lock(1818585185, (s & 2147483647)::int);
   UPDATE session x SET over = true WHERE x.id = s;
   SELECT array_agg(c.name), array_agg(c.seq) INTO names, seqs

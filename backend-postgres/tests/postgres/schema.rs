@@ -13,6 +13,7 @@ trials!(
     another_history_begins_a_larger_era,
     half_used_counter_begins_anew,
     hold_outlives_a_crash_of_the_server,
+    end_of_a_session_waits_for_the_disk,
     bound_of_a_lost_history_does_not_count,
     opening_outlasts_a_lock_that_it_needs,
     removal_waits_for_no_session_and_is_told_without_messages,
@@ -152,6 +153,25 @@ async fn hold_outlives_a_crash_of_the_server() {
     let later = hold(&other).await.token();
     assert!(later.counter() >= before.counter() + (1 << 24), "{later} after {before}");
     assert_eq!(later.counter() >> 40, before.counter() >> 40);
+}
+
+/// A crash does not bring it back: its entries would be before those of later holders.
+async fn end_of_a_session_waits_for_the_disk() {
+    let fixture = Fixture::start().await;
+    let (one, (mut user, _connection)) = (fixture.manager().await, fixture.user().await);
+    let _guard = hold(&one).await;
+    for end in ["settle(x.space, c.name, 0, NULL, false)", "end_session(x.id)"] {
+        let transaction = user.transaction().await.unwrap();
+        let ends = format!(
+            "SET LOCAL search_path = leasehold; SET LOCAL synchronous_commit = off; \
+             UPDATE session SET expires_at = '-infinity'; \
+             SELECT {end} FROM session x JOIN contender c ON c.session = x.id"
+        );
+        transaction.batch_execute(&ends).await.unwrap();
+        let row = transaction.query_one("SELECT current_setting('synchronous_commit')", &[]).await.unwrap();
+        assert_eq!(row.get::<_, &str>(0), "on", "{end}");
+        transaction.rollback().await.unwrap();
+    }
 }
 
 /// A server comes back as it was before a promotion, and a client has a bound of the numbers of the other one.
