@@ -3,8 +3,8 @@
 //!
 //! At depth `soak` it is killed a hundred times.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use leasehold::{ErrorKind, FencingToken, LockGuard, LockManager};
@@ -18,11 +18,12 @@ use crate::fixture::NAME;
 
 const SESSIONS: usize = 8;
 
-/// The latest token, the guard of the latest grant until its release, how many grants there were, and what the next holder does.
+/// The latest token, the guard of the latest grant until its release, the sessions that had a grant since the last crash, and
+/// what the next holder does.
 #[derive(Default)]
 struct Story {
     latest: Mutex<(Option<FencingToken>, Option<Arc<LockGuard>>)>,
-    grants: AtomicUsize,
+    turns: Mutex<BTreeSet<usize>>,
     crash: Mutex<Option<Crash>>,
 }
 
@@ -51,17 +52,20 @@ async fn contend_through_crashes(mut server: Server, addr: SocketAddr, more: &st
     let crashes = Depth::of_run().pick(5, 10, 100);
     let story = Arc::new(Story::default());
     let mut contending = Vec::new();
-    for _ in 0..SESSIONS {
+    for number in 0..SESSIONS {
         let locks = open(addr, more).await;
-        contending.push(Beside::start(contend(locks, Arc::clone(&story))));
+        contending.push(Beside::start(contend(number, locks, Arc::clone(&story))));
     }
-    for crash in 0..crashes {
-        let (before, grants) = (story.grants.load(Ordering::Relaxed), &story.grants);
+    for crash in 0..=crashes {
+        story.turns.lock().unwrap().clear();
         eventually("each has had its turn", async || {
             assert!(contending.iter().all(|contender| !contender.is_finished()), "a promise is broken");
-            grants.load(Ordering::Relaxed) > before + SESSIONS
+            story.turns.lock().unwrap().len() == SESSIONS
         })
         .await;
+        if crash == crashes {
+            break;
+        }
         let ((ready, is_ready), (is_over, over)) = (oneshot::channel(), oneshot::channel());
         *story.crash.lock().unwrap() = Some(Crash { keeps: crash % 2 == 0, ready, over });
         is_ready.await.unwrap();
@@ -69,10 +73,9 @@ async fn contend_through_crashes(mut server: Server, addr: SocketAddr, more: &st
         server.start_again().await.unwrap();
         is_over.send(()).unwrap();
     }
-    println!("{crashes} crashes, {} grants", story.grants.load(Ordering::Relaxed));
 }
 
-async fn contend(locks: LockManager, story: Arc<Story>) {
+async fn contend(number: usize, locks: LockManager, story: Arc<Story>) {
     let lock = locks.lock(NAME).unwrap();
     loop {
         let guard = match lock.acquire().await {
@@ -90,7 +93,7 @@ async fn contend(locks: LockManager, story: Arc<Story>) {
             !(before.as_ref().is_some_and(is_held) && is_held(&guard)),
             "two hold: {before:?} and {guard:?}"
         );
-        story.grants.fetch_add(1, Ordering::Relaxed);
+        story.turns.lock().unwrap().insert(number);
         tokio::task::yield_now().await;
         let crash = story.crash.lock().unwrap().take();
         let Some(Crash { keeps, ready, over }) = crash else {
