@@ -223,7 +223,10 @@ async fn removal_waits_for_no_session_and_is_told_without_messages() {
 /// listens is told by a holder that does not.
 async fn cycle_is_two_statements() {
     let fixture = Fixture::on(Setup::new().setting("log_statement=all")).await;
-    let (one, other) = (open(fixture.config().listen(false)).await.unwrap(), fixture.manager().await);
+    let one = open(fixture.config().listen(false)).await.unwrap();
+    // Its waiter looks by itself from a quarter of the ttl.
+    let other = LockManager::builder(fixture.config()).ttl(4 * BOUND).connect_timeout(BOUND);
+    let other = other.build().await.unwrap();
     let mut before = 0;
     let mut statements = || {
         let log = fixture.server.log().unwrap();

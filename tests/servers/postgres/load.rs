@@ -100,7 +100,7 @@ pub(super) async fn full_server_is_unavailable_and_holds_go_on() {
     while let Ok((client, connection)) = config.connect(tokio_postgres::NoTls).await {
         users.push((client, Beside::start(async move { connection.await.unwrap() })));
     }
-    let soon = url(server.addr(), "").replace("connect_timeout=60s", "connect_timeout=1s");
+    let soon = url(server.addr(), "").replace("connect_timeout=60s", "connect_timeout=10s");
     let refused = within(BOUND, "an answer", connect(&soon)).await.unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{refused:#}");
     assert!(format!("{refused:#}").contains("too many clients"), "{refused:#}");
