@@ -84,8 +84,10 @@ pub(crate) struct Contender {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum OwnEntry {
     Absent,
-    /// A request may have put one.
-    Unknown,
+    /// A request may have put one, or has not shown again the one of that number.
+    Unknown {
+        before: Option<Seq>,
+    },
     There {
         seq: Seq,
         on: Generation,
@@ -107,9 +109,9 @@ impl Contender {
         }
         match (self.entry, self.leaving) {
             (OwnEntry::Absent, Some(end)) => Step::AcquireEnd(end),
-            (OwnEntry::Unknown, Some(_)) => Step::Abandon,
+            (OwnEntry::Unknown { .. }, Some(_)) => Step::Abandon,
             (OwnEntry::There { seq, .. }, Some(_)) => Step::Release(seq),
-            (OwnEntry::Absent | OwnEntry::Unknown, None) => Step::Ask,
+            (OwnEntry::Absent | OwnEntry::Unknown { .. }, None) => Step::Ask,
             // An entry that is there all the same, on a standby that was promoted, is removed: it is not held (postgres.book-3).
             (OwnEntry::There { seq, .. }, None) if told == EntryNews::Gone => Step::Release(seq),
             (OwnEntry::There { on: then, .. }, None) if then != on => Step::Ask,
@@ -131,7 +133,8 @@ impl Contender {
     pub(crate) fn seq(&self) -> Option<Seq> {
         match self.entry {
             OwnEntry::There { seq, .. } => Some(seq),
-            _ => None,
+            OwnEntry::Unknown { before } => before,
+            OwnEntry::Absent => None,
         }
     }
 
@@ -151,9 +154,10 @@ impl Contender {
         }
     }
 
-    /// A request that may put an entry was sent and not answered, or answered on connections that are not in use any more.
+    /// A request that may put an entry was sent and not answered, or answered on connections that are not in use any more. An
+    /// entry that was there keeps its place.
     pub(crate) fn failed(&mut self) {
-        self.entry = OwnEntry::Unknown;
+        self.entry = OwnEntry::Unknown { before: self.seq() };
     }
 
     /// [`Step::Flush`] was answered on those connections.

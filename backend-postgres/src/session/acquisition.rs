@@ -191,6 +191,9 @@ impl Acquisition {
             Step::Abandon => {
                 let (line, _) = session.line().await?;
                 session.abandon(&line, &self.request).await?;
+                if let Some(seq) = self.contender.seq() {
+                    self.forget(seq);
+                }
                 self.contender.removed();
             }
             Step::Wait | Step::AcquireEnd(_) => {}
@@ -213,7 +216,10 @@ impl Acquisition {
             let (name, owner) = (&self.request.name, self.request.owner);
             let counts = session.book.lock().enter(name, seq, owner, line.generation);
             if !counts {
-                self.forget(seq);
+                // An entry that was there before keeps its place, and `mine` finds it in the book.
+                if before != Some(seq) {
+                    self.forget(seq);
+                }
                 self.contender.failed();
                 return Ok(());
             }

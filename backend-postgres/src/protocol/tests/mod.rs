@@ -202,6 +202,18 @@ fn entry_told_gone_is_removed() {
     assert_eq!(next(&contender, EntryNews::Nothing), Step::Ask);
 }
 
+/// A waiter looks again when the answer of a look is lost: it is still queued.
+#[test]
+fn lost_answer_costs_no_place() {
+    let mut contender = Contender::new(Demand::Waits);
+    contender.asked(AcquireReply { granted: false, seq: Some(3), on: 1 });
+    for _ in 0..2 {
+        contender.failed();
+        assert_eq!(contender.seq(), Some(3));
+        assert_eq!(contender.next(NOW, Deadline::Never, 2, EntryNews::Nothing), Step::Ask);
+    }
+}
+
 /// A try that is refused leaves nothing, and asks again as the same owner after a lost answer.
 #[test]
 fn refused_try_is_removed() {

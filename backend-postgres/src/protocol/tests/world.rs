@@ -333,7 +333,12 @@ impl World {
                     None => process.contender.iter_mut().for_each(Contender::removed),
                 }
             }
-            Reply::Abandoned => process.contender.iter_mut().for_each(Contender::removed),
+            Reply::Abandoned => {
+                if let Some(contender) = &mut process.contender {
+                    contender.seq().into_iter().for_each(|seq| process.book.forget(seq));
+                    contender.removed();
+                }
+            }
             Reply::Mine(epoch, past, there, on) => {
                 let found = process.book.compare(&there);
                 process.book.in_epoch(on, epoch, past);
