@@ -311,8 +311,7 @@ CREATE FUNCTION open_session(p text, channel text, ttl_ms bigint, lock_ms int, m
 #variable_conflict use_variable
 DECLARE sp int; ttl interval := ttl_ms * interval '1 millisecond'; old bigint[];
 BEGIN
-  PERFORM begun();
-  PERFORM new_era();
+  PERFORM begun(); PERFORM new_era();
   PERFORM durably();
   past := past();
   sp := space_of(p);
@@ -342,8 +341,7 @@ END $$;
 CREATE FUNCTION mine(s bigint, OUT epoch int, OUT names bytea[], OUT seqs bigint[], OUT past bigint) LANGUAGE plpgsql SECURITY DEFINER AS $$
 #variable_conflict use_column
 BEGIN
-  PERFORM begun(s);
-  PERFORM new_era();
+  PERFORM begun(s); PERFORM new_era();
   PERFORM pg_advisory_xact_lock(1818585185, (s & 2147483647)::int);
   PERFORM durably();
   mine.past := past();
@@ -388,10 +386,13 @@ BEGIN
   IF NOT FOUND THEN RETURN; END IF;
   PERFORM enter(sp, n);
   PERFORM durably();
+  -- A fenced transaction may keep a holder that has left: those behind it wait.
+  PERFORM settle(sp, n, 0, NULL, tell);
   FOR h IN
     SELECT i.*, x.channel, x.id AS session, c.seq FROM inspect(p, n, false) i
       JOIN contender c ON c.space = sp AND c.name = n JOIN session x ON x.id = c.session
-      WHERE i.holds AND c.seq + x.base = i.number AND NOT c.gone ORDER BY c.seq
+      WHERE c.seq + x.base = i.number AND NOT c.gone AND (SELECT sum(d.weight::bigint) <= min(d.capacity)
+        FROM contender d WHERE d.space = sp AND d.name = n AND d.seq <= c.seq) ORDER BY c.seq
   LOOP
     IF force THEN
       PERFORM settle(sp, n, 0, h.seq, tell);
@@ -445,8 +446,7 @@ CREATE FUNCTION token_base(p text, own bigint, OUT base bigint, OUT floor bigint
 LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE sp int;
 BEGIN
-  PERFORM begun();
-  PERFORM new_era();
+  PERFORM begun(); PERFORM new_era();
   sp := space_of(p);
   SELECT s.token_base INTO base FROM space s WHERE s.id = sp;
   floor := next_number();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Effect, ErrorKind, LockGuard, LockManager, Revoke};
+use leasehold_core::{Effect, ErrorKind, LockGuard, LockManager, Revocation, Revoke};
 use tokio_postgres::Client;
 
 use crate::fixture::{BOUND, Beside, Fixture, NAME, TTL, eventually, hold, pass, trials, within};
@@ -57,6 +57,8 @@ async fn nobody_holds_before_the_transaction_ends() {
             .await;
         pass(Duration::from_millis(300)).await;
         assert!(!waiting.is_finished(), "somebody holds beside a fenced transaction");
+        let removed = other.revoke(NAME, Revoke::Force).await.unwrap();
+        assert_eq!(removed, Revocation::NotHeld, "a waiter is removed");
         transaction.commit().await.unwrap();
         waiting.end("it holds then").await.release().await.unwrap();
     }
