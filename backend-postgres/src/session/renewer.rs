@@ -9,6 +9,7 @@ use tokio_postgres::types::Type;
 
 use super::Session;
 use crate::connection::Route;
+use crate::error;
 use crate::protocol::Notice;
 
 /// News that a renewal brings.
@@ -59,9 +60,15 @@ impl Session {
     /// Its news, if the session lives there.
     async fn renew_once(&self) -> Result<(Route, Option<Renewed>)> {
         let line = self.sessions.server.line().await?;
-        let statement = format!("SELECT * FROM {}.renew($1)", self.sessions.schema);
+        let replicas = "current_setting('synchronous_standby_names') <> ''";
+        let statement = format!("SELECT r.*, {replicas} FROM {}.renew($1) r", self.sessions.schema);
         let reply = line.renewals.ask(&statement, &[(&self.number, Type::INT8)]).await?;
         let row = reply.one()?;
+        if self.sessions.server.config.needs_replicas && !row.get::<bool>(4)? {
+            // Commits wait for no standby any more: without connections nothing is granted.
+            line.broken.cancel();
+            return Err(error::no_standby());
+        }
         let renewed = if row.get(0)? {
             Some(Renewed { asks: row.get(1)?, taken: row.get(2)?, past: row.get(3)? })
         } else {

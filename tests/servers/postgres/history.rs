@@ -42,6 +42,9 @@ async fn promoted(is_synchronous: bool) {
     if is_synchronous {
         wait_for_the_standby_is_cancelled(&primary, &standby, &one).await;
     }
+    if is_synchronous {
+        standby_that_is_not_waited_for_is_noticed(&primary, [&one, &other]).await;
+    }
     let guard = hold(&one).await;
     let waiting = queued(&other, 0, &one).await;
     let behind = "SELECT count(*) FROM pg_stat_replication WHERE replay_lsn < pg_current_wal_flush_lsn()";
@@ -88,6 +91,25 @@ async fn wait_for_the_standby_is_cancelled(primary: &Server, standby: &Server, l
     assert!(!waiting.is_finished(), "it holds what no standby has");
     standby.cont().unwrap();
     waiting.end("it holds").await.release().await.unwrap();
+}
+
+/// The next renewal finds that commits wait for no standby any more.
+async fn standby_that_is_not_waited_for_is_noticed(primary: &Server, managers: [&LockManager; 2]) {
+    let set = async |names: &str| {
+        let names = format!("ALTER SYSTEM SET synchronous_standby_names = '{names}'");
+        primary.sql(&names).await.unwrap();
+        primary.sql("SELECT pg_reload_conf()").await.unwrap();
+    };
+    let guard = hold(managers[0]).await;
+    set("").await;
+    let is_noticed = async || guard.renew().await.is_err_and(|error| *error.kind() == ErrorKind::Unsupported);
+    eventually("a renewal fails", is_noticed).await;
+    set("*").await;
+    drop(guard);
+    for locks in managers {
+        let lock = locks.lock(NAME).unwrap();
+        eventually("it is served again", async || lock.acquire().await.is_ok()).await;
+    }
 }
 
 /// What was granted after that point is forgotten, and the next token is larger all the same.
