@@ -100,10 +100,13 @@ async fn standby_that_is_not_waited_for_is_noticed(primary: &Server, managers: [
         primary.sql(&names).await.unwrap();
         primary.sql("SELECT pg_reload_conf()").await.unwrap();
     };
-    let guard = hold(managers[0]).await;
+    let (guard, lock) = (hold(managers[0]).await, managers[0].lock("unnoticed").unwrap());
     set("").await;
-    let is_noticed = async || guard.renew().await.is_err_and(|error| *error.kind() == ErrorKind::Unsupported);
-    eventually("a renewal fails", is_noticed).await;
+    let is_noticed = async || {
+        let _ = guard.renew().await;
+        lock.acquire().await.is_err_and(|error| *error.kind() == ErrorKind::Unsupported)
+    };
+    eventually("a renewal finds it", is_noticed).await;
     set("*").await;
     drop(guard);
     for locks in managers {
