@@ -94,6 +94,9 @@ async fn a_try_that_cannot_read_who_is_before_it_ends() {
     eventually("no entry stays", async || fixture.store.queue("n").await.len() == MANY).await;
 }
 
+/// The type of a frame of HTTP/2 that cancels a request.
+const RST_STREAM: u8 = 3;
+
 /// The length of a frame of HTTP/2, and of a client's preface.
 fn h2_frame(bytes: &[u8]) -> Option<usize> {
     let head = bytes.get(..9)?;
@@ -109,7 +112,7 @@ fn h2_frame(bytes: &[u8]) -> Option<usize> {
 /// the name is held again by the same key.
 async fn a_delayed_release_spares_a_newer_lock() {
     let fixture = Fixture::start().await;
-    let proxies = [fixture.proxy(0), fixture.proxy(0)];
+    let proxies = [(); 2].map(|()| Proxy::start_framed(fixture.etcd.addr(0), h2_frame).unwrap());
     let endpoints = proxies.iter().map(|proxy| proxy.addr().to_string());
     let session = Session::open(EtcdConfig::new(endpoints).prefix(PREFIX)).await;
     let used =
@@ -128,12 +131,19 @@ async fn a_delayed_release_spares_a_newer_lock() {
     session.backend.release(&newer).await.unwrap();
 }
 
-/// Which of two proxies `act` uses.
+/// Which of two proxies `act` uses: the only one over which something is sent meanwhile.
 async fn the_one_used(proxies: &[Proxy; 2], act: impl AsyncFn()) -> usize {
-    let sent = |proxy: &Proxy| proxy.traffic(Direction::ClientToServer).forwarded;
-    let before = [sent(&proxies[0]), sent(&proxies[1])];
-    act().await;
-    usize::from(sent(&proxies[1]) - before[1] > sent(&proxies[0]) - before[0])
+    let sent = || [0, 1].map(|index| proxies[index].traffic(Direction::ClientToServer).forwarded);
+    loop {
+        let before = sent();
+        act().await;
+        // The other one may still be connecting.
+        match [0, 1].map(|index| sent()[index] > before[index]) {
+            [true, false] => return 0,
+            [false, true] => return 1,
+            _ => {}
+        }
+    }
 }
 
 /// Lets the request pass that is held on its way, and waits until the server has answered it.
@@ -143,7 +153,9 @@ async fn carries_out(fixture: &Fixture, proxy: &Proxy) {
         metrics.sum("grpc_server_handled_total", "grpc_method=\"Txn\"")
     };
     let before = answered().await;
-    proxy.set(Direction::ClientToServer, Mode::Pass).await;
+    // The caller has given up since, and its cancellation may overtake the request at the server.
+    let cancels = |frame: &[u8]| frame.get(3) == Some(&RST_STREAM);
+    proxy.set(Direction::ClientToServer, Mode::drop_frames(cancels)).await;
     eventually("it is answered", async || answered().await > before).await;
 }
 
