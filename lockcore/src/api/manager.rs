@@ -261,12 +261,7 @@ impl LockManager {
         let shutdown = {
             let mut present = self.shutdown.lock();
             let begun = present.take().filter(|begun| !matches!(begun.peek(), Some(Err(_))));
-            let begin = || {
-                let shutdown = shutdown(Arc::clone(&self.core)).boxed().shared();
-                // Work that is waited for may be what waits for the shutdown.
-                self.core.context.env.drive(shutdown.clone().map(drop));
-                shutdown
-            };
+            let begin = || shutdown(Arc::clone(&self.core)).boxed().shared();
             present.insert(begun.unwrap_or_else(begin)).clone()
         };
         shutdown.await

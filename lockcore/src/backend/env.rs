@@ -310,7 +310,7 @@ impl Env {
         self.shared.tasks.spawn_on(task, &self.shared.runtime);
     }
 
-    /// Polls `task` to its end, and does not count it as one: it may wait for [`drained`](Self::drained).
+    /// Polls `task` to its end. [`drained`](Self::drained) does not wait for it.
     pub(crate) fn drive(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.shared.runtime.spawn(task);
     }

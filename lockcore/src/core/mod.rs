@@ -73,12 +73,19 @@ pub(crate) async fn shutdown(core: Arc<Core>) -> Result<()> {
     };
     // The watchdog renews meanwhile: it is the session that keeps such a lock, where there is one.
     core.at_work.close();
-    tokio::select! {
-        biased;
-        () = core.at_work.wait() => {}
-        () = context.env.gone() => {}
+    let over = |core: Arc<Core>| async move {
+        tokio::select! {
+            biased;
+            () = core.at_work.wait() => {}
+            () = core.context.env.gone() => {}
+        }
+        core.context.close();
+    };
+    if !core.at_work.is_empty() {
+        // Also without the caller, which may be the work.
+        context.env.drive(over(Arc::clone(&core)));
     }
-    context.close();
+    over(Arc::clone(&core)).await;
     if leaves {
         context.store_env.spawn(PutOff(Arc::clone(&core)).lapse());
     }
