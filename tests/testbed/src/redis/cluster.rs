@@ -194,15 +194,22 @@ impl Cluster {
     }
 
     /// Lets a replica take its primary's place without losing anything, and waits until all know. A replica that takes its
-    /// primary to be down refuses that for a moment.
+    /// primary to be down refuses that for a moment, and gives an attempt up after five seconds.
     pub async fn fail_over(&self, replica: usize) -> io::Result<()> {
         let node = &self.nodes[replica];
-        soon(|| async {
+        let asked = || async {
             let is_asked = node.ok(&["CLUSTER", "FAILOVER"]).await.is_ok();
             Ok(is_asked || node.server.info("replication").await?["role"].trim() == "master")
-        })
-        .await?;
-        self.promoted(replica).await
+        };
+        let promoted = async {
+            loop {
+                soon(asked).await?;
+                if let Ok(promoted) = timeout(ATTEMPT, self.promoted(replica)).await {
+                    return promoted;
+                }
+            }
+        };
+        timeout(READY, promoted).await.map_err(io::Error::from)?
     }
 
     /// Waits until a replica has taken its primary's place, and all that run know.
@@ -324,6 +331,9 @@ async fn soon<F: Future<Output = io::Result<bool>> + Send>(
     };
     timeout(READY, looking).await.map_err(io::Error::from)?
 }
+
+/// Longer than a replica tries to take its primary's place.
+const ATTEMPT: Duration = Duration::from_secs(6);
 
 /// How long they get to agree.
 const READY: Duration = Duration::from_secs(30);
