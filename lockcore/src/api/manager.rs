@@ -256,7 +256,7 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// The shutdown continues; call it again to wait for its end.
+    /// Releases continue, and the session ends with the last handle; call it again to wait for that.
     pub async fn shutdown(&self) -> Result<()> {
         let shutdown = {
             let mut present = self.shutdown.lock();
