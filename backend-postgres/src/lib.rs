@@ -3,7 +3,7 @@
 //! A lock is a queue of rows in the order of their numbers. The oldest holds, and so do the next ones that may hold at the same
 //! time. A session is one row with a deadline, which the server's clock ends. All writing is by functions in the server, each
 //! one statement in a transaction of its own: two per cycle, three where one waits. A waiter that holds because of a release
-//! is told by a notification.
+//! learns of it by a notification.
 //!
 //! | file | contains |
 //! |---|---|

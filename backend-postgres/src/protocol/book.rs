@@ -7,7 +7,7 @@
 //!   connections are refused from before `mine` is sent.
 //! - **postgres.book-2** An ended session never lives again; no grant names its lease (B3).
 //! - **postgres.book-3** An entry that was removed by force is not held later, whatever answer arrives after that.
-//! - **postgres.book-4** A bound of [`Lows`] counts on the connections that told it: a crash breaks them, or is told of.
+//! - **postgres.book-4** A bound of [`Lows`] counts on the connections that reported it: a crash breaks them, or is reported.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

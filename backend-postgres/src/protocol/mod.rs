@@ -4,7 +4,7 @@
 //! answer, or from a message to the session.
 //!
 //! # Invariants
-//! - **postgres.protocol-1** An entry that queued holds only when it is told so *and* `flushed` was answered on the connections
+//! - **postgres.protocol-1** An entry that queued holds only after a notification of that *and* `flushed` was answered on the connections
 //!   that queued it: before that a crash of the server may forget the entry, and grant the lock to another one.
 //! - **postgres.protocol-2** An answer counts only on the connections of the present epoch. After a reconnect every entry is
 //!   looked at again: what `mine` did not know was released.

@@ -59,7 +59,7 @@ async fn acquire_until(
                     Err(Error::not_applied(ErrorKind::Closed, "the acquisition was cancelled"))
                 }
                 Ok(AcquireEnd::Lost(reason)) => {
-                    // A waiter is told of an outage, by which the session has ended.
+                    // A waiter gets the error of the outage that has ended the session.
                     let outage = session.unrenewed.lock().clone().filter(|_| patience == Demand::Waits);
                     Err(outage.unwrap_or_else(|| Error::lost(reason)))
                 }

@@ -25,7 +25,7 @@ pub(crate) struct Sessions {
     pub(super) closing: CancellationToken,
     pub(crate) events: Events,
     current: Reopen<Arc<Session>>,
-    /// The notification queue is full: nobody is told before that.
+    /// The notification queue is full: no notification is sent before that.
     tells_from: Mutex<Moment>,
 }
 
@@ -120,7 +120,7 @@ impl Sessions {
     ///
     /// # Cancel safety
     ///
-    /// The session ends at the first poll; at the server when it is told, or when it expires.
+    /// The session ends at the first poll; at the server when the request arrives, or when the lease ends.
     pub(crate) async fn close(&self) -> Result<()> {
         self.closing.cancel();
         let ended = match self.current.last() {

@@ -52,7 +52,7 @@ async fn nobody_holds_before_the_transaction_ends() {
         }
         let lock = other.lock(NAME).unwrap();
         let waiting = Beside::start(async move { lock.acquire().await.unwrap() });
-        // Whoever has left is not shown any more.
+        // A contender that has left is not shown any more.
         eventually("it is in the queue", async || other.inspect(NAME).await.unwrap().holder().is_some())
             .await;
         pass(Duration::from_millis(300)).await;

@@ -42,7 +42,7 @@ async fn other_version_is_refused_with_both_numbers() {
     assert!(refused.to_string().contains("synchronous_standby_names"), "{refused:#}");
 }
 
-/// A user without it is told how the schema comes there, and one with it reads and writes no table.
+/// A user without it gets an error that says how to install the schema, and one with it reads and writes no table.
 async fn executing_functions_is_the_only_right_needed() {
     let fixture = Fixture::start().await;
     for statement in ["CREATE ROLE app LOGIN", "ALTER ROLE app PASSWORD 'secret'"] {

@@ -58,7 +58,7 @@ enum Mutant {
     /// `mine` does not wait for an `acquire` of its session, and a request is repeated as another owner. Either alone does no
     /// harm: `mine` shows what the first request has put, or the owner finds it under the lock of the name.
     MineTakesNoLockAndOwnersChange,
-    /// A waiter holds when it is told so, before `flushed` was answered.
+    /// A waiter holds after a notification, before `flushed` was answered.
     HoldsUnflushed,
     /// Notifications arrive although their transaction fails.
     NotifiesBeforeTheCommit,

@@ -271,7 +271,7 @@ impl World {
         own.map(|row| row.seq).collect()
     }
 
-    /// A process is told that its entry was removed by force.
+    /// A process learns that its entry was removed by force.
     pub(super) fn takes_away(&mut self, who: usize, seq: Seq) {
         let process = &mut self.processes[who];
         process.gone.push(seq);
