@@ -13,7 +13,7 @@ compare:
 # The same with longer runs, up to a thousand sessions, a million held locks and 100 000 tasks, and on a Sentinel and a Cluster of
 # Redis, too, in three quarters of an hour.
 compare-full:
-	@comparison/compare --full --store memory,file,redis,redis-quorum,redis-sentinel,redis-cluster,etcd,zk
+	@comparison/compare --full --store memory,file,redis,redis-quorum,redis-sentinel,redis-cluster,etcd,postgres,zk
 
 # Within minutes: format, lints, the models and the tests of one process, the kit on memory, files and Redis, and the
 # stores whose folders differ from the main branch.
