@@ -13,6 +13,7 @@ pages! {
     guard_a_write "guard-a-write",
     hourly "hourly",
     kinds "kinds",
+    several_locks "several-locks",
     testing "testing",
     waiting "waiting",
 }
