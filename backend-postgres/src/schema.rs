@@ -32,6 +32,17 @@ pub(crate) fn quoted(schema: &str) -> String {
     format!("\"{schema}\"")
 }
 
+/// The functions of each acquisition and release, with their values.
+pub(crate) const OFTEN: [&str; 3] = [ACQUIRE, FLUSHED, RELEASE];
+pub(crate) const ACQUIRE: &str = "acquire($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11)";
+pub(crate) const FLUSHED: &str = "flushed()";
+pub(crate) const RELEASE: &str = "release($1,$2,$3,$4,$5,$6)";
+
+/// The statement that calls a function of the quoted schema.
+pub(crate) fn call(schema: &str, function: &str) -> String {
+    format!("SELECT * FROM {schema}.{function}")
+}
+
 /// Checks that the schema is there in this version; creates it if the configuration says so. One that is not `known` has to be
 /// leasehold's own, too: a right that is granted later ends no manager.
 pub(crate) async fn ensure(config: &PostgresConfig, wire: &Arc<Wire>, known: bool) -> Result<()> {

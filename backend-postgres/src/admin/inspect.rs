@@ -9,13 +9,14 @@ use tokio_postgres::types::Type;
 
 use crate::connection::{Columns, Rows, Values};
 use crate::keys::{holder, mode_of, name_of};
+use crate::schema;
 use crate::session::Sessions;
 
 impl Sessions {
     /// Sends one statement to a function of the schema.
     pub(crate) async fn ask(self: &Arc<Self>, function: &str, values: Values<'_>) -> Result<Rows> {
         let line = self.server.line().await?;
-        line.requests.ask(&format!("SELECT * FROM {}.{function}", self.schema), values).await
+        line.requests.ask(&schema::call(&self.schema, function), values).await
     }
 
     pub(crate) fn prefix(&self) -> &str {

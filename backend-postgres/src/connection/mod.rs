@@ -200,7 +200,8 @@ impl Connections {
         Ok(Route { generation, requests: Arc::new(requests), renewals: Arc::new(renewals), broken })
     }
 
-    /// Settings of the connections, once it is certain that no pooler passes them on to other clients; and the standbys.
+    /// Settings and statements of the connections, once it is certain that no pooler passes them on to other clients; and the
+    /// standbys.
     async fn prepare(&self, line: &Route) -> Result<()> {
         if self.config.listen {
             // An error of the server comes before our own bound, and then nothing was applied.
@@ -208,7 +209,12 @@ impl Connections {
             let settings = format!(
                 "SET default_transaction_isolation = 'read committed'; SET statement_timeout = {bound}"
             );
-            tokio::try_join!(line.requests.run(&settings), line.renewals.run(&settings))?;
+            let often = schema::OFTEN.map(|function| schema::call(&schema::quoted(&self.config.schema), function));
+            tokio::try_join!(
+                line.requests.run(&settings),
+                line.renewals.run(&settings),
+                line.requests.prepare(often.into())
+            )?;
         }
         if self.config.needs_replicas {
             let names = line.requests.ask("SELECT current_setting('synchronous_standby_names')", &[]).await?;

@@ -6,7 +6,7 @@ use tokio_postgres::types::{FromSql, ToSql, Type};
 
 use crate::error;
 
-/// The values of a statement, each with its type: nothing is prepared, so every pooler can pass it on.
+/// The values of a statement, each with its type: a statement that is not prepared can be passed on by every pooler.
 pub(crate) type Values<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
 
 /// The rows that answer a statement.

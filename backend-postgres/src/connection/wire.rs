@@ -1,12 +1,14 @@
 //! One connection, whose requests are sent one behind the other without waiting for answers.
 
 use std::future::poll_fn;
+use std::sync::OnceLock;
 use std::time::Duration;
 
+use futures_util::future::try_join_all;
 use leasehold_core::{Effect, Env, Result};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
-use tokio_postgres::{Client, Config, Connection, NoTls};
+use tokio_postgres::{Client, Config, Connection, NoTls, Statement};
 use tokio_util::sync::CancellationToken;
 
 use super::OnMessage;
@@ -19,6 +21,8 @@ pub(crate) struct Wire {
     client: Client,
     /// Permits for requests: one that waits behind many others would seem to have no answer.
     room: Semaphore,
+    /// Statements by their text, which the server has parsed.
+    prepared: OnceLock<Vec<(String, Statement)>>,
     broken: CancellationToken,
 }
 
@@ -49,7 +53,21 @@ impl Wire {
             #[cfg(not(feature = "tls"))]
             Some(encryption) => match *encryption {},
         };
-        Ok(Self { env: env.clone(), client, room: Semaphore::new(AT_ONCE), broken: broken.clone() })
+        Ok(Self {
+            env: env.clone(),
+            client,
+            room: Semaphore::new(AT_ONCE),
+            prepared: OnceLock::new(),
+            broken: broken.clone(),
+        })
+    }
+
+    /// Lets the server parse statements once for all requests of this connection.
+    pub(super) async fn prepare(&self, texts: Vec<String>) -> Result<()> {
+        let prepared = try_join_all(texts.iter().map(|text| self.client.prepare(text)));
+        let prepared = self.bounded(self.env.timing().op_timeout, prepared).await?;
+        self.prepared.get_or_init(|| texts.into_iter().zip(prepared).collect());
+        Ok(())
     }
 
     /// Sends one statement, and waits for its answer for as long as a request may take.
@@ -58,8 +76,15 @@ impl Wire {
     ///
     /// A statement that was sent may be carried out.
     pub(crate) async fn ask(&self, statement: &str, values: Values<'_>) -> Result<Rows> {
-        let answer = self.client.query_typed(statement, values);
-        self.bounded(self.env.timing().op_timeout, answer).await.map(Rows)
+        let bound = self.env.timing().op_timeout;
+        let prepared = self.prepared.get().and_then(|all| all.iter().find(|(text, _)| text == statement));
+        let rows = if let Some((_, statement)) = prepared {
+            let values: Vec<_> = values.iter().map(|(value, _)| *value).collect();
+            self.bounded(bound, self.client.query(statement, &values)).await?
+        } else {
+            self.bounded(bound, self.client.query_typed(statement, values)).await?
+        };
+        Ok(Rows(rows))
     }
 
     /// Sends statements without values.

@@ -13,6 +13,7 @@ use crate::connection::{Route, Rows, Values};
 use crate::error;
 use crate::keys::{holder, mode_of, number_of, owner_bytes};
 use crate::protocol::{Demand, Seq};
+use crate::schema;
 
 /// A name as the server has it, and the number of an entry.
 pub(super) type There = (Vec<u8>, Seq);
@@ -31,10 +32,7 @@ pub(super) struct Acquired {
 impl Session {
     /// Calls one function of the server. A session that is over there is lost here.
     async fn call(&self, line: &Route, function: &str, values: Values<'_>) -> Result<Rows> {
-        let schema = &self.sessions.schema;
-        let places: Vec<_> = (1..=values.len()).map(|at| format!("${at}")).collect();
-        let statement = format!("SELECT * FROM {schema}.{function}({})", places.join(","));
-        line.requests.ask(&statement, values).await
+        line.requests.ask(&schema::call(&self.sessions.schema, function), values).await
     }
 
     pub(super) async fn acquire(
@@ -62,7 +60,7 @@ impl Session {
             (&request.metadata.as_deref(), Type::TEXT),
         ];
         let reply = self
-            .call(line, "acquire", values)
+            .call(line, schema::ACQUIRE, values)
             .await
             .inspect_err(|error| self.sessions.note_full_queue(error))?;
         let row = reply.one()?;
@@ -84,7 +82,7 @@ impl Session {
     }
 
     pub(super) async fn flush(&self, line: &Route) -> Result<()> {
-        self.call(line, "flushed", &[]).await.map(drop)
+        self.call(line, schema::FLUSHED, &[]).await.map(drop)
     }
 
     /// Removes an entry; returns whether it was there.
@@ -100,7 +98,7 @@ impl Session {
                 (&durable, Type::BOOL),
                 (&tell, Type::BOOL),
             ];
-            match self.call(line, "release", values).await {
+            match self.call(line, schema::RELEASE, values).await {
                 Err(error) if tell && error::is_full_queue(&error) => self.sessions.note_full_queue(&error),
                 reply => return reply?.one()?.get(0),
             }
@@ -113,7 +111,7 @@ impl Session {
         let tell = self.sessions.tells();
         let values: Values<'_> =
             &[(&self.number, Type::INT8), (&name, Type::BYTEA), (&owner, Type::BYTEA), (&tell, Type::BOOL)];
-        let answer = self.call(line, "abandon", values).await;
+        let answer = self.call(line, "abandon($1,$2,$3,$4)", values).await;
         answer.map(drop).inspect_err(|error| self.sessions.note_full_queue(error))
     }
 
@@ -127,7 +125,7 @@ impl Session {
 
     /// Begins an epoch; returns it, the past, and the entries of the session.
     pub(super) async fn mine(self: &Arc<Self>, line: &Route) -> Result<(i32, i64, Vec<There>)> {
-        let reply = self.call(line, "mine", &[(&self.number, Type::INT8)]).await;
+        let reply = self.call(line, "mine($1)", &[(&self.number, Type::INT8)]).await;
         let reply = reply.inspect_err(|error| self.hears_of_the_end(error))?;
         let row = reply.one()?;
         Ok((row.get(0)?, row.get(3)?, there(row.get(1)?, row.get(2)?)))
@@ -135,14 +133,14 @@ impl Session {
 
     /// Ends the session; returns the entries that are left of it.
     pub(super) async fn end_session(&self, line: &Route) -> Result<Vec<There>> {
-        let reply = self.call(line, "end_session", &[(&self.number, Type::INT8)]).await?;
+        let reply = self.call(line, "end_session($1)", &[(&self.number, Type::INT8)]).await?;
         let row = reply.one()?;
         Ok(there(row.get(0)?, row.get(1)?))
     }
 
     /// The numbers of the entries, each with the grace of a requested release in milliseconds.
     pub(super) async fn standing(&self, line: &Route) -> Result<BTreeMap<Seq, Option<i64>>> {
-        let reply = self.call(line, "standing", &[(&self.number, Type::INT8)]).await?;
+        let reply = self.call(line, "standing($1)", &[(&self.number, Type::INT8)]).await?;
         reply.rows().map(|row| Ok((row.get(0)?, row.get(1)?))).collect()
     }
 

@@ -12,10 +12,12 @@ use testbed::{BOUND, Beside, Depth, eventually, within};
 use super::{calls, connect_user, end_connections, open, url, user};
 use crate::fixture::{NAME, hold, queued, steady};
 
-/// Dead entries of a name that a transaction keeps visible are not read again: an answer says where the live ones begin.
+/// Dead entries of a name that a transaction keeps visible are not read again: an answer says where the live ones begin. Nor does
+/// the server plan the statements of a cycle again.
 pub(super) async fn cycle_beside_an_open_snapshot_reads_no_more() {
     let cycles = Depth::of_run().pick(1_000, 2_000, 50_000);
     let server = <Server as testbed::Server>::start().await.unwrap();
+    server.sql("ALTER DATABASE postgres SET pg_stat_statements.track_planning = on").await.unwrap();
     let locks = open(server.addr(), "").await;
     let (user, _connection) = connect_user(server.addr()).await;
     user.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM leasehold.contender")
@@ -37,6 +39,9 @@ pub(super) async fn cycle_beside_an_open_snapshot_reads_no_more() {
         "the first 100 cycles read {first} blocks, 100 after {cycles} read {last}"
     );
     user.batch_execute("COMMIT").await.unwrap();
+    let plans = "SELECT max(plans) FROM pg_stat_statements WHERE query LIKE '%\"leasehold\".acquire(%'";
+    let plans: u64 = server.sql(plans).await.unwrap().parse().unwrap();
+    assert!(plans < 100, "acquire was planned {plans} times");
 }
 
 pub(super) async fn table_is_rewritten_while_one_waits() {
