@@ -209,7 +209,8 @@ impl Connections {
             let settings = format!(
                 "SET default_transaction_isolation = 'read committed'; SET statement_timeout = {bound}"
             );
-            let often = schema::OFTEN.map(|function| schema::call(&schema::quoted(&self.config.schema), function));
+            let often =
+                schema::OFTEN.map(|function| schema::call(&schema::quoted(&self.config.schema), function));
             tokio::try_join!(
                 line.requests.run(&settings),
                 line.renewals.run(&settings),
