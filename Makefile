@@ -63,6 +63,7 @@ fix:
 	$(CARGO) fmt --all
 	$(CARGO) clippy --workspace --all-targets --all-features --fix --allow-dirty --allow-staged
 	UPDATE_API=1 $(CARGO) test -p leasehold --all-features --test house api
+	UPDATE_DOCS=1 $(CARGO) test -p leasehold --all-features --test house options
 	UPDATE_API=1 $(CARGO) test -p leasehold-cli --all-features --test cli the_manual
 	UPDATE_DOCS=1 $(CARGO) test -p leasehold --all-features --test kit guarantees_table
 	UPDATE_DOCS=1 $(CARGO) test -p comparison documents

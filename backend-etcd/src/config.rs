@@ -8,7 +8,7 @@ use leasehold_core::{Error, Result, StoreUrl, Tls};
 use crate::certificates::{OverTls, over_tls};
 
 /// The configuration of the etcd store,
-/// `etcd[s]://[USER:PASSWORD@]HOST[:PORT][,HOST…][/PREFIX][?ca=FILE&cert=FILE&key=FILE&domain=NAME]`.
+/// `etcd[s]://[USER:PASSWORD@]HOST[:PORT][,HOST…][/PREFIX][?OPTION=VALUE&…]`.
 ///
 /// It cannot be made of the `ConnectOptions` of the crate `etcd-client`, which have no getters: give addresses and credentials
 /// here again.
@@ -99,6 +99,8 @@ impl EtcdConfig {
     }
 
     /// Reads the configuration from a URL; the scheme `etcds` means TLS. Files are read at once.
+    ///
+    #[doc = include_str!("url_options.md")]
     ///
     /// # Errors
     ///

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use leasehold_core::{Error, Result, StoreUrl};
 
-/// The configuration of the file store,
-/// `file:///DIR[?keep=N&mode=0600&allow_network_fs=false&allow_untrusted_path=false]`.
+/// The configuration of the file store, `file:///DIR[?OPTION=VALUE&…]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a configuration opens nothing until a manager is built"]
 pub struct FileConfig {
@@ -69,6 +68,8 @@ impl FileConfig {
     }
 
     /// Reads the configuration from a URL.
+    ///
+    #[doc = include_str!("url_options.md")]
     ///
     /// # Errors
     ///

@@ -11,7 +11,7 @@ use crate::certificates::Encryption;
 use crate::schema;
 
 /// The configuration of the Postgres store,
-/// `postgres://[USER[:PASSWORD]@]HOST[:PORT][,HOST…]/DATABASE[?prefix=…&sslmode=…&ca=FILE&cert=FILE&key=FILE&schema=…]`.
+/// `postgres://[USER[:PASSWORD]@]HOST[:PORT][,HOST…]/DATABASE[?OPTION=VALUE&…]`.
 ///
 /// # Examples
 ///
@@ -135,6 +135,8 @@ impl PostgresConfig {
     }
 
     /// Reads the configuration from a URL. Files are read at once.
+    ///
+    #[doc = include_str!("url_options.md")]
     ///
     /// # Errors
     ///

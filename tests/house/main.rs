@@ -5,6 +5,8 @@ mod architecture;
 mod book;
 mod files;
 mod manifests;
+#[cfg(all(feature = "etcd", feature = "postgres", feature = "redis", feature = "zk"))]
+mod options;
 mod tiers;
 mod words;
 

@@ -13,8 +13,7 @@ use crate::keys::Keys;
 use crate::session::Reach;
 
 /// The configuration of locks in a Redis Cluster,
-/// `redis+cluster://[USER:PASSWORD@]HOST[:PORT],HOST,…[?prefix=P&max_ttl=D&failover_lag=D&pause_after_failover=D&wait_replicas=N
-/// &inbox=broadcast&pin=TAG]`.
+/// `redis+cluster://[USER:PASSWORD@]HOST[:PORT],HOST,…[?OPTION=VALUE&…]`.
 ///
 /// `rediss+cluster://` is the same over TLS, with the options of `rediss://`. `Debug` shows no secret.
 ///
@@ -109,6 +108,8 @@ impl RedisClusterConfig {
 
     /// Reads the configuration from a URL. Files of certificates are read at once.
     ///
+    #[doc = include_str!("cluster_options.md")]
+    ///
     /// # Errors
     ///
     /// [`ErrorKind::InvalidOption`](leasehold_core::ErrorKind::InvalidOption), naming the value and the rule.
@@ -122,6 +123,9 @@ impl RedisClusterConfig {
         }
         let mut config = Self::new(url.hosts());
         config.server = config.server.reached_by(url)?.with_options_of(url)?;
+        if url.take("format")?.is_some() {
+            return Err(Error::invalid_option(NO_FORMAT));
+        }
         config.pausing.take_from(url)?;
         config.pin = url.take("pin")?;
         config.is_sharded = match url.take("inbox")?.as_deref() {
@@ -143,10 +147,7 @@ impl RedisClusterConfig {
         let wrong = [
             (self.nodes.is_empty(), "the URL names no server: expected redis+cluster://h1,h2,h3"),
             (*database != 0, "a cluster has database 0 alone"),
-            (
-                format.is_some(),
-                "cannot use a format in a cluster: keys of other libraries lie in other slots",
-            ),
+            (format.is_some(), NO_FORMAT),
         ];
         if let Some((_, rule)) = wrong.into_iter().find(|(is_so, _)| *is_so) {
             return Err(Error::invalid_option(rule));
@@ -202,3 +203,5 @@ impl RedisClusterConfig {
         self.nodes.iter().map(|node| Endpoint::parse(node, RedisConfig::DEFAULT_PORT)).collect()
     }
 }
+
+const NO_FORMAT: &str = "cannot use a format in a cluster: keys of other libraries lie in other slots";

@@ -25,10 +25,9 @@ use crate::connection::{Client, Copies, Fixed, Whereabouts};
 use crate::keys::Keys;
 
 /// The configuration of the Redis store,
-/// `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB][?prefix=P&wait_replicas=N&wait_aof=1&slots=true&format=F&pause_after_restart=D]`.
+/// `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB][?OPTION=VALUE&…]`.
 ///
-/// `rediss://` is the same over TLS, with the options `ca`, `cert` and `key` (PEM files);
-/// `redis+unix:///SOCKET?db=N` goes through a Unix socket. `Debug` shows no secret.
+/// `rediss://` is the same over TLS; `redis+unix:///SOCKET?db=N` goes through a Unix socket. `Debug` shows no secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a configuration opens nothing until a manager is built"]
 pub struct RedisConfig {
@@ -285,6 +284,8 @@ impl RedisConfig {
 
     /// Reads the configuration from a URL. Files of certificates are read at once.
     ///
+    #[doc = include_str!("url_options.md")]
+    ///
     /// # Errors
     ///
     /// [`ErrorKind::InvalidOption`](leasehold_core::ErrorKind::InvalidOption), naming the value and the rule.
@@ -294,14 +295,14 @@ impl RedisConfig {
             _ => Self::from_host_url(url)?,
         };
         let mut config = config.with_options_of(url)?;
+        config.format = Format::take_from(url)?;
         config.slots = url.take_parsed("slots", "true or false")?.unwrap_or_default();
         config.checked()?;
         Ok(config)
     }
 
-    /// Reads the format, and what is done about replicas and restarts, from a URL.
+    /// Reads what is done about replicas and restarts from a URL.
     fn with_options_of(mut self, url: &mut StoreUrl) -> Result<Self> {
-        self.format = Format::take_from(url)?;
         self.wait_replicas = url.take_parsed("wait_replicas", "a number of replicas")?.unwrap_or_default();
         self.wait_aof = match url.take_parsed::<u8>("wait_aof", WAIT_AOF)?.unwrap_or_default() {
             disks @ 0..=1 => disks == 1,

@@ -9,11 +9,11 @@ use leasehold_core::{Env, Error, Result, StoreUrl};
 use tokio_util::sync::CancellationToken;
 
 use super::failover::{Failover, Pausing};
-use super::{Address, Password, RedisConfig, database_number, settings};
+use super::{Address, Format, Password, RedisConfig, database_number, settings};
 use crate::connection::{Client, Sentinels, Watched};
 
 /// The configuration of locks in a Redis primary that sentinels watch,
-/// `redis+sentinel://[USER:PASSWORD@]SENTINEL[:PORT],SENTINEL,…/MASTER[/DB][?prefix=P&max_ttl=D&failover_lag=D&pause_after_failover=D&replicas=N&sentinel_password=S]`.
+/// `redis+sentinel://[USER:PASSWORD@]SENTINEL[:PORT],SENTINEL,…/MASTER[/DB][?OPTION=VALUE&…]`.
 ///
 /// `rediss+sentinel://` is the same over TLS, with the options of `rediss://`. `Debug` shows no secret.
 ///
@@ -156,6 +156,8 @@ impl SentinelConfig {
 
     /// Reads the configuration from a URL. Files of certificates are read at once.
     ///
+    #[doc = include_str!("sentinel_options.md")]
+    ///
     /// # Errors
     ///
     /// [`ErrorKind::InvalidOption`](leasehold_core::ErrorKind::InvalidOption), naming the value and the rule.
@@ -165,6 +167,7 @@ impl SentinelConfig {
         let mut config = Self::new(master, url.hosts());
         config.server =
             config.server.database(database_number(database)?).reached_by(url)?.with_options_of(url)?;
+        config.server.format = Format::take_from(url)?;
         config.user = url.take("sentinel_user")?;
         config.password = url.take("sentinel_password")?.map(Password);
         config.tls = url.take_parsed("sentinel_tls", "true or false")?.unwrap_or(config.tls);

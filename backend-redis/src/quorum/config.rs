@@ -9,7 +9,7 @@ use super::protocol::Size;
 use crate::config::RedisConfig;
 
 /// The configuration of locks in several independent Redis servers, of which a quorum decides,
-/// `redis+quorum://[USER[:PASSWORD]@]HOST[:PORT],HOST[:PORT],HOST[:PORT][/DB][?prefix=P&message_key=K&quorum=N&pause_after_restart=D&fsync_always=false]`.
+/// `redis+quorum://[USER[:PASSWORD]@]HOST[:PORT],HOST[:PORT],HOST[:PORT][/DB][?OPTION=VALUE&…]`.
 ///
 /// `rediss+quorum://` is the same over TLS, with the options of `rediss://`. `Debug` shows no secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +56,8 @@ impl QuorumConfig {
     }
 
     /// Reads the configuration from a URL. Files of certificates are read at once.
+    ///
+    #[doc = include_str!("url_options.md")]
     ///
     /// # Errors
     ///

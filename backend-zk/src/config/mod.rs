@@ -23,7 +23,7 @@ use crate::keys::Namespace;
 pub(crate) use servers::Servers;
 
 /// The configuration of the ZooKeeper store,
-/// `zk://[USER:PASSWORD@]HOST[:PORT],…[/CHROOT][?prefix=P&acl=A&tls=true&ca=F&cert=F&key=F]`.
+/// `zk://[USER:PASSWORD@]HOST[:PORT],…[/CHROOT][?OPTION=VALUE&…]`.
 ///
 /// A lock is the directory `/CHROOT/PREFIX/NAME`, which Curator's `InterProcessMutex` on the same path
 /// shares. Directories are container nodes: made when needed, removed by the server when empty.
@@ -103,6 +103,8 @@ impl ZkConfig {
     }
 
     /// Reads the configuration from a URL.
+    ///
+    #[doc = include_str!("url_options.md")]
     ///
     /// # Errors
     ///

@@ -101,6 +101,10 @@ impl Registry {
 
     /// Reads a URL into a [`Builder`], to set options that a URL cannot contain; without a request.
     ///
+    /// The options of every store:
+    ///
+    #[doc = include_str!("url_options.md")]
+    ///
     /// # Errors
     ///
     /// As [`Registry::connect`], without the store's.

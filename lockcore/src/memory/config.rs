@@ -15,6 +15,8 @@ use crate::backend::{LockBackend, StoreConfig};
 use crate::words::error::Result;
 
 /// The configuration of the in-memory store, `memory://[NAME][?prefix=P]`.
+///
+#[doc = include_str!("url_options.md")]
 #[derive(Clone, Debug)]
 pub struct MemoryConfig {
     store: MemoryStore,
