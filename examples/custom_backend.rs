@@ -11,11 +11,11 @@ use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use leasehold::backend::ledger::MoveLedger;
 use leasehold::backend::{
-    AcquireRequest, Attempt, Finding, Grant, Holder, LeaseId, LockBackend, LockState, Renewal, Revoke,
+    AcquireRequest, Attempt, Env, Finding, Grant, Holder, LeaseId, LockBackend, LockState, Renewal, Revoke,
     StoreConfig, StoreEvent, TokenBase,
 };
 use leasehold::memory::MemoryConfig;
-use leasehold::{Env, Guarantees, LockManager, LockName, Result};
+use leasehold::{Guarantees, LockManager, LockName, Result};
 use leasehold_conformance::{MemorySubject, Pace, Subject};
 
 /// What was granted and released, in order.

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use leasehold::backend::Env;
 use leasehold::memory::MemoryConfig;
 use leasehold::migrate::{Migration, Phase, Steps};
-use leasehold::{Env, LockManager, Result, Timing};
+use leasehold::{LockManager, Result, Timing};
 
 /// Every grant: when, and with which token.
 type Grants = Arc<Mutex<Vec<(Instant, u64)>>>;

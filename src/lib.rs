@@ -3,10 +3,9 @@
 use std::sync::LazyLock;
 
 pub use leasehold_core::{
-    All, AllGuard, Builder, Candidate, Change, Changes, Effect, Entropy, Env, Error, ErrorKind, FenceGate,
-    Fenced, FencingToken, Guarantees, GuardState, HeldRef, Lock, LockGuard, LockManager, LockName,
-    LockOptions, Lost, LostReason, Mode, OsEntropy, OwnerId, Registry, Result, Revocation, Revoke, StoreUrl,
-    Timing, Tls, all, backend, clock, memory, span,
+    All, AllGuard, Builder, Candidate, Change, Changes, Effect, Error, ErrorKind, FenceGate, Fenced,
+    FencingToken, Guarantees, GuardState, HeldRef, Lock, LockGuard, LockManager, LockName, LockOptions, Lost,
+    LostReason, Mode, Registry, Result, Revocation, Revoke, Timing, Tls, all, clock, memory, span,
 };
 
 #[cfg(feature = "metrics")]
@@ -19,6 +18,13 @@ pub mod blocking;
 mod book;
 
 pub mod testing;
+
+/// The contract of a store, for those who implement one: [`Registry::register`] gives it a scheme, and the package
+/// `leasehold-conformance` proves it.
+pub mod backend {
+    pub use leasehold_core::backend::*;
+    pub use leasehold_core::{Entropy, Env, OsEntropy, OwnerId, StoreUrl};
+}
 
 /// The file store: locks between the processes of one host, in a directory.
 #[cfg(feature = "file")]

@@ -1,6 +1,6 @@
 //! `leasehold redis-scripts`: loads the store's scripts into a Redis server or cluster, for users without the right to.
 
-use leasehold::StoreUrl;
+use leasehold::backend::StoreUrl;
 use leasehold::redis::{RedisClusterConfig, RedisConfig};
 
 use crate::arguments::Store;

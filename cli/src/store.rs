@@ -9,9 +9,10 @@ use std::fs;
 #[cfg(feature = "migrate")]
 use std::sync::{Arc, OnceLock};
 
+use leasehold::backend::StoreUrl;
 #[cfg(feature = "migrate")]
 use leasehold::migrate::{Admin, Migration};
-use leasehold::{Builder, Guarantees, LockManager, Registry, StoreUrl};
+use leasehold::{Builder, Guarantees, LockManager, Registry};
 use sha2::{Digest, Sha256};
 
 use crate::arguments::{Store, Terms, promises};

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold::backend::{AcquireRequest, Grant, LockBackend, StoreConfig};
+use leasehold::backend::{AcquireRequest, Env, Grant, LockBackend, StoreConfig};
 use leasehold::clock::TokioClock;
 use leasehold::memory::MemoryConfig;
-use leasehold::{Effect, Env, Error, ErrorKind, LockManager, Registry, Result};
+use leasehold::{Effect, Error, ErrorKind, LockManager, Registry, Result};
 use leasehold_conformance::layer::{Below, Layer, shared};
 
 /// A store that is opened at the attempt after `refusals`; from the attempt `silent` on it says nothing.

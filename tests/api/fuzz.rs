@@ -1,7 +1,8 @@
 //! URLs with typing mistakes, and URLs of an attacker: each is a configuration or an error, and
 //! nothing shows a password.
 
-use leasehold::{ErrorKind, StoreUrl, span};
+use leasehold::backend::StoreUrl;
+use leasehold::{ErrorKind, span};
 use proptest::prelude::*;
 use testbed::fuzz::{changed_text, corpus, tries};
 

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use leasehold::Timing;
+use leasehold::backend::Env;
 use leasehold::migrate::{Admin, Migration};
-use leasehold::{Env, Timing};
 use libtest_mimic::Trial;
 use testbed::redis::{Reply, Server, Settings};
 use testbed::{BOUND, Scratch, eventually, trial_within};

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use contender_protocol::now;
 use futures_util::StreamExt;
-use leasehold::backend::{AcquireRequest, Attempt, StoreEvent};
-use leasehold::{Env, LockName, Mode, Revocation, Revoke, Timing};
+use leasehold::backend::{AcquireRequest, Attempt, Env, StoreEvent};
+use leasehold::{LockName, Mode, Revocation, Revoke, Timing};
 use libtest_mimic::Trial;
 use testbed::zookeeper::Server;
 use testbed::{Beside, Server as _, eventually, pass, peers};

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use leasehold::Result;
 use leasehold::backend::stage::Phase;
-use leasehold::backend::{LockBackend, StoreConfig};
+use leasehold::backend::{Env, LockBackend, StoreConfig};
 use leasehold::migrate::{Migration, Steps};
-use leasehold::{Env, Result};
 use leasehold_conformance::{Pace, Subject};
 use tokio::sync::OnceCell;
 

@@ -11,12 +11,12 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use leasehold::backend::{
-    AcquireRequest, Attempt, Events, Grant, Holder, Inbox, LeaseId, LeaseScope, Renewal, Revoke, StoreConfig,
-    StoreEvent,
+    AcquireRequest, Attempt, Events, Grant, Holder, Inbox, LeaseId, LeaseScope, OwnerId, Renewal, Revoke,
+    StoreConfig, StoreEvent,
 };
 use leasehold::clock::Deadline;
 use leasehold::memory::MemoryConfig;
-use leasehold::{Effect, Error, ErrorKind, Guarantees, LockName, OwnerId, Result};
+use leasehold::{Effect, Error, ErrorKind, Guarantees, LockName, Result};
 use leasehold_conformance::layer::{Below, Layer, shared};
 use tokio::sync::Notify;
 

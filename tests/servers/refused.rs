@@ -2,8 +2,9 @@
 //! token base this version does not understand.
 
 use futures_util::future::join_all;
+use leasehold::backend::Env;
 use leasehold::{
-    Effect, Env, Error, ErrorKind, FencingToken, LockManager, Revocation, Revoke, Timing, connect, registry,
+    Effect, Error, ErrorKind, FencingToken, LockManager, Revocation, Revoke, Timing, connect, registry,
 };
 use testbed::{BOUND, Beside, Server, eventually, within};
 

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use leasehold::backend::StoreConfig;
 use leasehold::backend::stage::{Phase, Side};
+use leasehold::backend::{Env, StoreConfig};
 use leasehold::migrate::{Admin, Migration, Steps};
 use leasehold::redis::SentinelConfig;
-use leasehold::{Env, LockGuard, LockManager, Timing};
+use leasehold::{LockGuard, LockManager, Timing};
 use testbed::redis::Sentinels;
 use testbed::{BOUND, Server, etcd, postgres, redis, within, zookeeper};
 

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use futures_util::future::join;
+use leasehold::Timing;
+use leasehold::backend::Env;
 use leasehold::migrate::{Admin, Migration, Phase, Steps};
-use leasehold::{Env, Timing};
 
 use super::{NAME, SHAPE, STEP, effort, servers, stretch, whole};
 use crate::comparison::Comparison;
