@@ -1,4 +1,21 @@
+//! [five]: guide::five_minutes
+//! [choosing]: guide::choosing
+//! [book]: guide
+//! [memory]: guide::memory
+//! [file]: guide::file
+//! [redis]: guide::redis
+//! [redis-quorum]: guide::redis_quorum
+//! [etcd]: guide::etcd
+//! [postgres]: guide::postgres
+//! [zookeeper]: guide::zookeeper
+//! [migrating]: guide::migrating
+//! [semantics]: guide::semantics
+//! [stores]: guide::stores
+//! [speed]: guide::speed
+//! [examples]: guide::examples
+//! [fencing]: guide::fencing
 #![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 use std::sync::LazyLock;
 
@@ -14,8 +31,9 @@ pub use leasehold_core::describe_metrics;
 #[cfg(feature = "blocking")]
 pub mod blocking;
 
-#[cfg(all(doctest, feature = "blocking"))]
-mod book;
+#[cfg(any(all(doc, not(doctest)), all(doctest, feature = "blocking")))]
+#[cfg_attr(docsrs, doc(auto_cfg = false))]
+pub mod guide;
 
 pub mod testing;
 

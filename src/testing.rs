@@ -3,7 +3,7 @@
 //! In a test with paused time a wait of hours takes no real time, and a lease ends when the test says so. The page
 //! [Testing] has whole tests. The module adds no dependency, so it needs no Cargo feature.
 //!
-//! [Testing]: https://docs.rs/crate/leasehold/latest/source/docs/src/testing.md
+//! [Testing]: crate::guide::testing
 
 use std::sync::Arc;
 

@@ -13,6 +13,8 @@
 //! | a lock's life | `acquire`, `holds`, `watchdog`, joined in `core` |
 //! | pure state machines | `queue`, `lease`, `memory::engine` |
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 pub mod backend;
 pub mod clock;
 pub mod memory;

@@ -88,19 +88,19 @@ fn links_of_the_book_lead_somewhere() {
     assert!(dead.is_empty(), "{} links lead nowhere:\n{}", dead.len(), dead.join("\n"));
 }
 
+/// Each page is a module of the documentation, which shows it and compiles its programs.
 #[test]
 fn programs_of_the_book_are_compiled() {
-    let listed = fs::read_to_string(root().join("src/book.rs")).expect("the list is there");
-    for (name, page) in pages() {
-        for block in page.split("\n```rust").skip(1) {
-            let is_example = block.trim_start_matches(",ignore").starts_with("\n{{#include ../../examples/");
-            let is_listed = listed.contains(&format!("\"{}\",", name.trim_end_matches(".md")));
-            let runs = is_listed && block.starts_with('\n');
-            assert!(
-                is_example || runs,
-                "{name}: add the page to src/book.rs:\n{}",
-                &block[..block.len().min(200)]
-            );
+    let listed = fs::read_to_string(root().join("src/guide.rs")).expect("the list is there");
+    for (name, page) in pages().into_iter().filter(|(name, _)| name != "SUMMARY.md") {
+        let page_name = name.trim_end_matches(".md");
+        let module = format!("\n    {} \"{page_name}\"", page_name.replace('-', "_"));
+        assert!(listed.contains(&module), "{name}: add the page to src/guide.rs");
+        for block in page.split("\n```").skip(1).step_by(2) {
+            let (language, program) = block.split_once('\n').unwrap_or((block, ""));
+            let is_example = program.starts_with("{{#include ../../examples/");
+            let is_compiled = language == "rust" || !language.contains("rust") && !language.is_empty();
+            assert!(is_example || is_compiled, "{name}: a block in `{language}` is not compiled:\n{block}");
         }
     }
 }
