@@ -36,8 +36,8 @@ const PAGE: &str = include_str!("../../../docs/src/redis-operations.md");
 
 /// The rights in the page's example, after its user and password.
 pub(crate) fn documented_rights() -> Vec<&'static str> {
-    let line = PAGE.lines().find_map(|line| line.trim().strip_prefix("ACL SETUSER billing on >secret "));
-    line.expect("the page shows the rights").split(' ').collect()
+    let line = PAGE.lines().find_map(|line| line.strip_prefix("redis-cli ACL SETUSER billing on '>secret' "));
+    line.expect("the page shows the rights").split(' ').map(|right| right.trim_matches('\'')).collect()
 }
 
 /// A server that has our scripts.

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::future_not_send, reason = "test binary")]
 
-#[cfg(all(feature = "file", feature = "redis"))]
+#[cfg(all(feature = "etcd", feature = "file", feature = "postgres", feature = "redis"))]
 mod book;
 #[cfg(feature = "file")]
 mod compare;
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
     // They mostly wait.
     arguments.test_threads.get_or_insert(6);
     let trials = [
-        #[cfg(all(feature = "file", feature = "redis"))]
+        #[cfg(all(feature = "etcd", feature = "file", feature = "postgres", feature = "redis"))]
         book::trials(),
         #[cfg(feature = "file")]
         compare::trials(),
