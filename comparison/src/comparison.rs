@@ -14,7 +14,7 @@ use crate::implementation::Implementation;
 use crate::options::{Options, Scenario, Store};
 use crate::peers::{LOCK_RPC, MOST_BY_RPC, PEERS};
 use crate::progress::Progress;
-use crate::report::{Drawings, Kind, Report, Row};
+use crate::report::{Kind, Report, Row};
 use crate::scale::Scale;
 use crate::servers::Target;
 
@@ -23,7 +23,6 @@ use crate::servers::Target;
 pub(crate) struct Comparison {
     pub(crate) scale: Scale,
     pub(crate) report: Report,
-    pub(crate) drawings: Drawings,
     pub(crate) progress: Progress,
     /// Processes for the next contest.
     pub(crate) kept: Kept,
@@ -49,7 +48,6 @@ impl Comparison {
         let mut comparison = Self {
             scale,
             report,
-            drawings: Drawings::default(),
             progress: Progress::new(0),
             kept: Kept::default(),
             stores: Arc::default(),

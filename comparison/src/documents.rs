@@ -1,13 +1,12 @@
 //! The pages on choosing and on speed show the report that is kept in `docs/comparison`.
 //!
-//! `comparison/compare --out docs/comparison`, then `UPDATE_DOCS=1 cargo test -p comparison documents`
-//! writes the tables anew.
+//! With `UPDATE_DOCS=1` the test writes them anew, without a new run; `make fix` does that.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use crate::claims::budgets;
+use crate::claims::judge_anew;
 use crate::report::glance::{LINES, STORES, number, percent, rate, time, within};
-use crate::report::{BUDGET, Claim, Move, Report, distinct};
+use crate::report::{BUDGET, Claim, Move, Report, distinct, page};
 
 /// Where, when and with what.
 fn origin(report: &Report) -> String {
@@ -165,11 +164,11 @@ fn claims(report: &Report, ours: bool) -> String {
     markdown("claim | bound | measured | 95 % | holds", rows)
 }
 
-/// Why budgets are missed, or may be: judged anew, as the words are those of today.
+/// Why budgets are missed, or may be.
 fn reasons(report: &Report) -> String {
-    let missed = budgets::claims(report).into_iter();
-    let reasons = missed.filter_map(|Claim { claim, measured, why, .. }| {
-        Some(format!("- **{claim}**, {}. {}\n", measured?, why?))
+    let budgets = report.claims.iter().filter(|claim| claim.source == BUDGET);
+    let reasons = budgets.filter_map(|Claim { claim, measured, why, .. }| {
+        Some(format!("- **{claim}**, {}. {}\n", measured.as_ref()?, why.as_ref()?))
     });
     let told: String = reasons.collect();
     if told.is_empty() { "None is missed in the report that is kept.\n".to_owned() } else { told }
@@ -182,7 +181,7 @@ fn known(value: Option<String>) -> String {
 
 /// Checks, or writes, what stands between the marks of a table.
 fn stands(document: &str, table: &str, current: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(document);
+    let path = place(document);
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{document}: {error}"));
     let begin = format!("<!-- {table}: written by comparison/src/documents.rs -->\n");
     let (before, rest) = text.split_once(&begin).unwrap_or_else(|| panic!("{document} has no {begin}"));
@@ -195,11 +194,12 @@ fn stands(document: &str, table: &str, current: &str) {
     }
 }
 
-/// Every figure in the documents is one of the report.
+/// Every figure in the documents is one of the report, and the page is made of it.
 #[test]
 fn documents_show_the_report_that_is_kept() {
     let kept = include_str!("../../docs/comparison/report.json");
-    let report: Report = serde_json::from_str(kept).unwrap();
+    let mut report: Report = serde_json::from_str(kept).unwrap();
+    judge_anew(&mut report);
     let stores = format!("{}\n{}", origin(&report), stores(&report));
     stands("docs/src/choosing.md", "stores", &stores);
     for (store, _) in compared(&report) {
@@ -212,4 +212,17 @@ fn documents_show_the_report_that_is_kept() {
     stands("docs/src/claims.md", "claims", &claims(&report, false));
     stands("docs/src/budgets.md", "budgets", &claims(&report, true));
     stands("docs/src/budgets.md", "reasons", &reasons(&report));
+    let (path, page) = (place("docs/comparison/report.html"), page(&report).unwrap());
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(path, page).unwrap();
+    } else {
+        assert!(
+            std::fs::read_to_string(path).unwrap() == page,
+            "report.html is stale; `make fix` writes it anew"
+        );
+    }
+}
+
+fn place(document: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(document)
 }

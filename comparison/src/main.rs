@@ -63,11 +63,15 @@ use crate::comparison::Comparison;
 use crate::error::Error;
 use crate::figures::rounded;
 use crate::options::{Options, Scenario};
+use crate::report::Report;
 
 fn main() -> ExitCode {
     let ended = match worker::work_if_told() {
         Some(worked) => worked.map_err(Error::during("contending")),
-        None => compare(&Options::parse()),
+        None => match Options::parse() {
+            options if options.redraw => redraw(&options),
+            options => compare(&options),
+        },
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,
@@ -123,12 +127,9 @@ async fn compare_all(options: &Options) -> Result<(), Error> {
     comparison.progress.finish();
     comparison.report.environment.took_s = Some(rounded((now() - began) as f64 / 1e9));
     comparison.report.environment.timed_s = Some(comparison.report.timed_s());
-    let (json, page) = (comparison.report.json()?, report::page(&comparison.report, &comparison.drawings)?);
-    let tables = report::tables(&comparison.report, WIDTH);
-    for (name, text) in [("report.json", &json), ("report.html", &page), ("report.txt", &tables)] {
-        let path = options.out.join(name);
-        fs::write(&path, text).map_err(Error::during(format!("writing {}", path.display())))?;
-    }
+    let json = comparison.report.json()?;
+    write(options, "report.json", &json)?;
+    write_to_read(options, &comparison.report)?;
     let width = terminal_size().map_or(WIDTH, usize::from);
     if options.json {
         print!("{json}");
@@ -145,6 +146,26 @@ async fn compare_all(options: &Options) -> Result<(), Error> {
         Some(failing) if options.strict => Err(Error::new(failing)),
         _ => Ok(()),
     }
+}
+
+/// Everything but the figures: by the words and the bounds of today.
+fn redraw(options: &Options) -> Result<(), Error> {
+    let path = options.out.join("report.json");
+    let json = fs::read(&path).map_err(Error::during(format!("reading {}", path.display())))?;
+    let mut report = serde_json::from_slice(&json).map_err(Error::during("reading the report"))?;
+    claims::judge_anew(&mut report);
+    write_to_read(options, &report)
+}
+
+/// The page and the tables.
+fn write_to_read(options: &Options, report: &Report) -> Result<(), Error> {
+    write(options, "report.html", &report::page(report)?)?;
+    write(options, "report.txt", &report::tables(report, WIDTH))
+}
+
+fn write(options: &Options, name: &str, text: &str) -> Result<(), Error> {
+    let path = options.out.join(name);
+    fs::write(&path, text).map_err(Error::during(format!("writing {}", path.display())))
 }
 
 /// The columns of the terminal that is written to, if it is one.

@@ -53,6 +53,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "DIR", default_value = "target/comparison")]
     pub(crate) out: PathBuf,
 
+    /// Measure nothing: write report.html and report.txt anew from the report.json in --out
+    #[arg(long)]
+    pub(crate) redraw: bool,
+
     /// Print the report as JSON instead of one screen of it
     #[arg(long)]
     pub(crate) json: bool,

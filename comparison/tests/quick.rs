@@ -141,13 +141,21 @@ fn locks_that_several_hold_are_compared() {
     assert_eq!((of_zk("kinds"), of_zk("leaks")), (6, 0), "nobody there has permits: {}", ran.report);
 }
 
-/// `--json` prints what `report.json` holds, and a store that cannot be had is left out with the reason.
+/// `--json` prints what `report.json` holds, a store that cannot be had is left out with the reason, and `--redraw` makes the
+/// same page of the report alone.
 #[test]
 fn the_report_is_printed_and_says_what_is_missing() {
     let ran = compare("memory,file", &["--peers", "none", "--scenario", "crash", "--json"]);
     let printed: Value = serde_json::from_str(&ran.printed).expect("JSON and nothing else is printed");
     assert_eq!(printed, ran.report);
     ran.why_without("memory in crash");
+    let path = ran.out.path().join("report.html");
+    let page = std::fs::read_to_string(&path).expect("there is a page");
+    std::fs::remove_file(&path).expect("it is ours");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_compare"));
+    let redrawn =
+        command.args(["--redraw", "--out"]).arg(ran.out.path()).status().expect("the program starts");
+    assert!(redrawn.success() && std::fs::read_to_string(&path).expect("there is a page again") == page);
 }
 
 /// Contended rates stand beside a floor that waits in a queue as they do: it excludes, asks no more than it must,

@@ -20,7 +20,7 @@ use futures_util::{FutureExt, StreamExt, stream};
 
 use crate::comparison::Comparison;
 use crate::error::Result;
-use crate::report::Claim;
+use crate::report::{BUDGET, Claim, Report};
 
 use finding::Finding;
 
@@ -56,6 +56,16 @@ pub(crate) async fn run(comparison: &mut Comparison) {
     claims.extend(budgets::claims(&comparison.report));
     comparison.report.claims.extend(claims);
     comparison.end();
+}
+
+/// Judges the budgets of a report that is kept: by its figures, in the words and with the bounds of today.
+pub(crate) fn judge_anew(report: &mut Report) {
+    if report.verdicts() != [0; 4] {
+        let budgets = budgets::claims(report).into_iter().chain(of_a_move(&report.free)).collect::<Vec<_>>();
+        // What was counted on servers of its own stays.
+        report.claims.retain(|claim| claim.source != BUDGET || claim.claim.ends_with(postgres::SYNCS));
+        report.claims.extend(budgets);
+    }
 }
 
 fn experiments(comparison: &Comparison) -> Vec<Experiment<'_>> {

@@ -201,25 +201,6 @@ impl History {
         let most = grants.values().copied().max()?;
         Some(Service { served, least: least as f64 / equal, most: most as f64 / equal })
     }
-
-    /// Who held when, for so many grants from the middle of the run on: contenders are numbered as they
-    /// appear, times are milliseconds since the first of these grants.
-    pub(crate) fn excerpt(&self, grants: usize) -> Vec<Hold> {
-        let from = (self.cycles.len() / 2).min(self.cycles.len().saturating_sub(grants));
-        let shown = &self.cycles[from..(from + grants).min(self.cycles.len())];
-        let origin = shown.first().map_or(0, |(_, cycle)| cycle.granted);
-        let ms = |at: u64| (at.saturating_sub(origin)) as f64 / 1e6;
-        let mut everybody: Vec<Who> = self.cycles.iter().map(|(who, _)| *who).collect();
-        everybody.sort_unstable();
-        everybody.dedup();
-        let lane = |who: &Who| everybody.binary_search(who).unwrap_or_default();
-        let hold = |(who, cycle): &(Who, Cycle)| Hold {
-            contender: lane(who),
-            from_ms: ms(cycle.granted),
-            waited_ms: (cycle.granted - cycle.requested) as f64 / 1e6,
-        };
-        shown.iter().map(hold).collect()
-    }
 }
 
 /// What several hold together, and the smallest of their capacities.
@@ -247,14 +228,6 @@ pub(crate) struct Service {
     pub(crate) served: u64,
     pub(crate) least: f64,
     pub(crate) most: f64,
-}
-
-/// One hold, for a drawing.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Hold {
-    pub(crate) contender: usize,
-    pub(crate) from_ms: f64,
-    pub(crate) waited_ms: f64,
 }
 
 /// In nanoseconds.

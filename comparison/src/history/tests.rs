@@ -200,13 +200,3 @@ fn throughput_counts_from_the_first_request_to_the_last_release() {
     assert_eq!(history.cycles_per_s(), Some(2.0));
     assert_eq!(History::new([Vec::new()]).cycles_per_s(), None);
 }
-
-/// What is drawn names contenders from 0 and begins at 0.
-#[test]
-fn an_excerpt_begins_at_its_first_grant() {
-    let history = History::new([vec![cycle(0, 1_000_000, 2_000_000)], vec![cycle(0, 3_000_000, 5_000_000)]]);
-    let excerpt = history.excerpt(10);
-    assert_eq!(excerpt.len(), 2);
-    assert_eq!((excerpt[0].contender, excerpt[1].contender), (0, 1));
-    assert_eq!((excerpt[0].from_ms, excerpt[1].from_ms), (0.0, 2.0));
-}

@@ -1,20 +1,17 @@
-//! The one way to draw: marks, texts and paths in an SVG of a fixed width, and the three kinds of chart
+//! The one way to draw: marks, texts and paths in an SVG of a fixed width, and the two kinds of chart
 //! that are made of them.
 
 use std::fmt::Write as _;
 
 use super::axis::{Axis, pixel, safe, short};
-use super::table::{number, time};
-use crate::history::Hold;
+use super::table::number;
 
 struct Chart(String);
 
 impl Chart {
-    fn new(class: &str, height: f64, label: &str) -> Self {
-        Self(format!(
-            "<svg class=\"{class}\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}\" preserveAspectRatio=\"none\">",
-            safe(label)
-        ))
+    fn new(height: f64, label: &str) -> Self {
+        let label = safe(label);
+        Self(format!("<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{label}\">"))
     }
 
     /// A shape at its place; it tells `tip` when pointed at.
@@ -89,7 +86,7 @@ pub(super) fn bars(bars: &[Bar], label: &str, limit: Option<(f64, &str)>) -> Str
     let room = if limit.is_some() { 18.0 } else { 4.0 };
     let height = room + BAR * bars.len() as f64;
     let scale = (WIDTH - NAMES - 74.0) / highest;
-    let mut chart = Chart::new("", height, label);
+    let mut chart = Chart::new(height, label);
     for (index, bar) in bars.iter().enumerate() {
         let top = room + BAR * index as f64;
         let middle = top + BAR / 2.0;
@@ -140,7 +137,7 @@ pub(super) fn lines(lines: &[Line], across: &str, unit: &str) -> String {
     });
     let ys = Axis::over(heights, BASE, 20.0).map(Axis::widened);
     let (Some(xs), Some(ys)) = (xs, ys) else { return String::new() };
-    let mut chart = Chart::new("", HEIGHT, &format!("{unit} over {across}"));
+    let mut chart = Chart::new(HEIGHT, &format!("{unit} over {across}"));
     for tick in ys.ticks() {
         let y = ys.at(tick);
         chart.line("grid", (LEFT, y), (WIDTH - RIGHT, y));
@@ -173,25 +170,6 @@ pub(super) fn lines(lines: &[Line], across: &str, unit: &str) -> String {
                 chart.mark("circle", "hit", &place(10.0), &tip);
             }
         });
-    }
-    chart.end()
-}
-
-/// Who had the lock when: a lane per contender, a mark per grant.
-pub(super) fn turns(who: &Who, holds: &[Hold], lanes: usize) -> String {
-    const LANE: f64 = 7.0;
-    let step = WIDTH / holds.len().max(1) as f64;
-    let class = format!("{} turns", who.class);
-    let mut chart = Chart::new(&class, LANE * lanes as f64, &format!("turns of {}", who.name));
-    let mut mark = |class: &str, lane: usize, x: f64, width: f64, tip: &str| {
-        let place = [("x", x), ("y", LANE * lane as f64 + 0.5), ("width", width), ("height", LANE - 1.0)];
-        chart.mark("rect", class, &place, tip);
-    };
-    (0..lanes).for_each(|lane| mark("lane", lane, 0.0, WIDTH, ""));
-    for (index, hold) in holds.iter().enumerate() {
-        let (number, after) = (hold.contender + 1, pixel(hold.from_ms));
-        let tip = format!("contender {number} after {after} ms\nwaited {}", time(hold.waited_ms * 1e3));
-        mark("turn", hold.contender, step * index as f64, (step - 0.4).max(0.6), &tip);
     }
     chart.end()
 }

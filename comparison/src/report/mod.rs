@@ -1,4 +1,4 @@
-//! What came out: the rows of `report.json`, and what is drawn beside them.
+//! What came out: `report.json`, and the page, the screen and the tables that are made of it alone.
 
 mod axis;
 mod chart;
@@ -8,15 +8,12 @@ mod screen;
 pub(crate) mod table;
 mod text;
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::figures::{Spread, rounded};
-use crate::history::Hold;
 use crate::implementation::Implementation;
 use crate::options::Scenario;
 use crate::servers::Target;
@@ -274,11 +271,6 @@ impl Row {
     pub(crate) fn is_floor(&self) -> bool {
         self.implementation.starts_with("floor")
     }
-
-    /// A store and an implementation.
-    pub(crate) fn who(&self) -> Who {
-        (self.store.clone(), self.implementation.clone())
-    }
 }
 
 impl Report {
@@ -383,17 +375,11 @@ pub(crate) fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> 
     found
 }
 
-/// What is drawn and is no row: who held when, among eight.
-pub(crate) type Drawings = BTreeMap<Who, Vec<Hold>>;
-
 /// Where a claim of our own is from.
 pub(crate) const BUDGET: &str = "our budget";
 
 /// As the report calls our exclusive lock where others share.
 pub(crate) const ALONE: &str = "leasehold, exclusive";
-
-/// A store and an implementation.
-pub(crate) type Who = (String, String);
 
 #[cfg(test)]
 mod tests;

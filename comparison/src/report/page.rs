@@ -7,16 +7,16 @@ use std::collections::BTreeMap;
 
 use askama::Template;
 
-use super::chart::{Bar, Line, Point, Who, bars, lines, turns};
-use super::table::{number, spread, time};
-use super::{Drawings, Report, Row, distinct, glance};
+use super::chart::{Bar, Line, Point, Who, bars, lines};
+use super::table::{number, percent, spread, time};
+use super::{Report, Row, distinct, glance};
 use crate::error::{Error, Result};
 use crate::figures::interval;
 use crate::options::{ON_THREADS, ONE_THREAD};
 
 /// The page.
-pub(crate) fn page(report: &Report, drawings: &Drawings) -> Result<String> {
-    Page::of(&Drawn { report, drawings }).render().map_err(Error::during("writing the page"))
+pub(crate) fn page(report: &Report) -> Result<String> {
+    Page::of(&Drawn { report }).render().map_err(Error::during("writing the page"))
 }
 
 #[derive(Template)]
@@ -44,8 +44,6 @@ struct Section {
 struct Card {
     store: String,
     facts: Vec<(String, String)>,
-    /// Whose turns, what is told of them, and their drawing.
-    strips: Vec<(String, String, String)>,
     chart: String,
     legend: Vec<Who>,
 }
@@ -131,7 +129,6 @@ fn environment(report: &Report) -> Vec<(String, String)> {
 
 pub(super) struct Drawn<'a> {
     pub(super) report: &'a Report,
-    pub(super) drawings: &'a Drawings,
 }
 
 impl Drawn<'_> {
@@ -180,7 +177,7 @@ impl Drawn<'_> {
                 .flatten()
                 .collect(),
             ),
-            section("fairness", self.turns()),
+            section("fairness", self.fairness()),
             section("recovery", self.recovery()),
             section("memory", self.memory()),
             section(
@@ -283,21 +280,8 @@ impl Drawn<'_> {
         drawn
     }
 
-    fn turns(&self) -> Vec<Card> {
-        self.cards(|store| {
-            let strip = |(who, holds): (&str, &Vec<_>)| {
-                let row = self.report.row("fairness", store, who, 8);
-                let told = [
-                    row.and_then(|row| row.overtakes)
-                        .map(|share| format!("{:.0} % overtakes", share * 100.0)),
-                    row.and_then(|row| row.acquire_us.max).map(|most| format!("longest wait {}", time(most))),
-                ];
-                let told = told.into_iter().flatten().collect::<Vec<_>>().join(" · ");
-                (who.to_owned(), told, turns(&self.who(store, who), holds, 8))
-            };
-            let strips = on_store(self.drawings, store).into_iter().map(strip).collect();
-            Card { strips, ..Card::default() }
-        })
+    fn fairness(&self) -> Vec<Card> {
+        self.bars("fairness", |row| row.overtakes.into_iter().collect(), percent, None)
     }
 
     fn recovery(&self) -> Vec<Card> {
@@ -343,9 +327,7 @@ impl Drawn<'_> {
     fn cards(&self, card: impl Fn(&str) -> Card) -> Vec<Card> {
         let cards = self.report.stores().into_iter();
         let cards = cards.map(|store| Card { store: store.to_owned(), ..card(store) });
-        cards
-            .filter(|card| !(card.chart.is_empty() && card.facts.is_empty() && card.strips.is_empty()))
-            .collect()
+        cards.filter(|card| !(card.chart.is_empty() && card.facts.is_empty())).collect()
     }
 
     /// The same colour for an implementation in every drawing of a store.
@@ -363,14 +345,6 @@ impl Drawn<'_> {
 fn card_of(drawn: &[Line], across: &str, unit: &str) -> Card {
     let legend = drawn.iter().map(|line| line.who.clone()).collect();
     Card { chart: lines(drawn, across, unit), legend, ..Card::default() }
-}
-
-/// What was drawn of a store, ours first.
-fn on_store<'a, T>(drawn: &'a BTreeMap<super::Who, T>, store: &str) -> Vec<(&'a str, &'a T)> {
-    let here = drawn.iter().filter(|((at, _), _)| at == store);
-    let mut here: Vec<_> = here.map(|((_, who), of)| (who.as_str(), of)).collect();
-    here.sort_by_key(|(who, _)| *who != "leasehold");
-    here
 }
 
 const COLOURS: usize = 8;

@@ -10,12 +10,6 @@ fn report() -> Report {
     serde_json::from_str(&KEPT.replace("rslock", "<script>alert(1)</script>")).unwrap()
 }
 
-fn drawings() -> Drawings {
-    let who = ("redis".to_owned(), "leasehold".to_owned());
-    let hold = Hold { contender: 3, from_ms: 0.0, waited_ms: 2.0 };
-    Drawings::from([(who, vec![hold; 5])])
-}
-
 fn row(scenario: &str, who: &str, contenders: u64, rate: f64) -> Row {
     Row {
         scenario: scenario.into(),
@@ -28,7 +22,7 @@ fn row(scenario: &str, who: &str, contenders: u64, rate: f64) -> Row {
 }
 
 fn page_of(results: Vec<Row>) -> String {
-    page(&Report { results, ..Report::default() }, &Drawings::default()).unwrap()
+    page(&Report { results, ..Report::default() }).unwrap()
 }
 
 /// The report that is kept has the form of today: nothing is called otherwise, missing, or more.
@@ -43,7 +37,7 @@ fn a_report_reads_back() {
 /// The page works offline, and nothing that a peer calls itself becomes part of it.
 #[test]
 fn the_page_stands_alone() {
-    let page = page(&report(), &drawings()).unwrap();
+    let page = page(&report()).unwrap();
     for outside in ["http://", "https://", "<link", "src=", "@import", "url("] {
         assert!(!page.contains(outside), "{outside}");
     }
@@ -55,7 +49,7 @@ fn the_page_stands_alone() {
 /// Every section of the report that is kept is there, the rate against contenders first, and every element ends.
 #[test]
 fn every_section_is_there() {
-    let page = page(&report(), &drawings()).unwrap();
+    let page = page(&report()).unwrap();
     let sections = page.split("<h2 id=\"").skip(1).map(|rest| rest.split('"').next().unwrap());
     let all = "crowd glance distance hand-off requests tasks names fairness recovery memory growth kinds \
                move claims results environment";
@@ -72,7 +66,7 @@ fn every_section_is_there() {
 fn a_missed_claim_says_why() {
     let claim = |why: Option<&str>| Claim { why: why.map(str::to_owned), ..Claim::default() };
     let claims = vec![claim(Some("2 < 3 requests")), claim(None)];
-    let page = page(&Report { claims, ..Report::default() }, &Drawings::default()).unwrap();
+    let page = page(&Report { claims, ..Report::default() }).unwrap();
     assert_eq!(page.matches("<tr class=\"why\">").count(), 1);
     assert!(page.contains("colspan=\"6\">2 &#60; 3 requests</td>"));
 }
@@ -107,7 +101,7 @@ fn a_violation_is_told_first() {
         ..Kind::default()
     }];
     let results = vec![Row { violations: Some(3), ..row("crowd", "b", 2, 1.0) }];
-    let page = page(&Report { kinds, results, ..Report::default() }, &Drawings::default()).unwrap();
+    let page = page(&Report { kinds, results, ..Report::default() }).unwrap();
     let head = page.split("<nav>").next().unwrap();
     for told in ["a on redis broke mutual exclusion 4 times", "b on etcd broke mutual exclusion 3 times"] {
         assert!(head.contains(told), "{head}");
@@ -133,12 +127,9 @@ fn a_line_goes_from_left_to_right() {
         row("crowd", "leasehold", 100, 9.0),
         row("crowd", "leasehold", 2, 9.0),
     ];
-    let (report, drawings) = (Report { results, ..Report::default() }, Drawings::default());
-    let drawn = Drawn { report: &report, drawings: &drawings }.drawn(
-        &["crowd", "processes", "hand-off"],
-        "etcd",
-        |row| Some((row.cycles_per_s?, None)),
-    );
+    let report = Report { results, ..Report::default() };
+    let scenarios = ["crowd", "processes", "hand-off"];
+    let drawn = Drawn { report: &report }.drawn(&scenarios, "etcd", |row| Some((row.cycles_per_s?, None)));
     let across: Vec<Vec<f64>> =
         drawn.iter().map(|line| line.points.iter().map(|point| point.x).collect()).collect();
     assert_eq!(across, [vec![2.0, 8.0, 100.0], vec![8.0]]);

@@ -37,7 +37,6 @@ pub(super) struct Entry {
     /// Those of the last few turns, and what those before have come to.
     block: Times,
     handoff_p99s: Vec<f64>,
-    last: Option<History>,
 }
 
 /// What one turn has shown.
@@ -74,7 +73,6 @@ impl Entry {
             hand_offs: Times::new(),
             block: Times::new(),
             handoff_p99s: Vec::new(),
-            last: None,
         }
     }
 
@@ -120,8 +118,8 @@ impl Entry {
     }
 
     /// Takes a timed turn, and the processor times before and after it.
-    pub(super) fn take(&mut self, round: u32, history: History, before: Spent, after: Spent) {
-        self.check(&history);
+    pub(super) fn take(&mut self, round: u32, history: &History, before: Spent, after: Spent) {
+        self.check(history);
         let cycles = history.len() as u64;
         let each = |at: usize| {
             Some(rounded(after[at]?.saturating_sub(before[at]?) as f64 / 1e3 / cycles.max(1) as f64))
@@ -146,7 +144,6 @@ impl Entry {
         if self.block.len() >= ENOUGH {
             self.handoff_p99s.extend(std::mem::replace(&mut self.block, Times::new()).micros(0.99));
         }
-        self.last = Some(history);
     }
 
     /// What it comes to so far, beside the row that is its floor.
@@ -194,11 +191,7 @@ impl Entry {
         if let Some(why) = &self.stopped {
             comparison.give_up(&row, why);
         }
-        let (scenario, who) = (row.scenario.clone(), row.who());
         comparison.add(row);
-        if let (true, Some(history)) = (scenario == Scenario::Fairness.to_string(), &self.last) {
-            comparison.drawings.insert(who, history.excerpt(DRAWN));
-        }
     }
 }
 
@@ -207,6 +200,3 @@ const UNSERVED: &str = ": unserved";
 
 /// So many hand-offs have a 99th percentile.
 const ENOUGH: u64 = 150;
-
-/// How many grants are drawn.
-const DRAWN: usize = 120;

@@ -155,7 +155,7 @@ impl Contest {
         let after = spent_by(&team, target);
         both.iter().for_each(|pid| run_on(*pid, false));
         let Outcome { history, gave_up } = outcome?;
-        entry.take(round, history, before, after);
+        entry.take(round, &history, before, after);
         if let Some(gave_up) = gave_up {
             return Err(gave_up);
         }
