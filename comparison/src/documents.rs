@@ -1,18 +1,20 @@
-//! The pages on choosing and on speed show the report that is kept in `docs/comparison`.
+//! The pages on choosing and on speed, and `report.html`, show the report that is kept in `docs/comparison/report.json`.
 //!
 //! With `UPDATE_DOCS=1` the test writes them anew, without a new run; `make fix` does that.
 
 use std::path::{Path, PathBuf};
 
 use crate::claims::judge_anew;
-use crate::report::glance::{LINES, STORES, number, percent, rate, time, within};
-use crate::report::{BUDGET, Claim, Move, Report, distinct, page};
+use crate::report::glance::{LINES, STORES, number, percent, time};
+use crate::report::question::{Answer, Question};
+use crate::report::table::Table;
+use crate::report::{Report, distinct, page};
 
 /// Where, when and with what.
 fn origin(report: &Report) -> String {
     let here = &report.environment;
     let version = |store| here.servers.get(store)?.version.as_deref();
-    let versions = STORES.iter().filter_map(|(store, name)| Some(format!("{name} {}", version(*store)?)));
+    let versions = STORES.iter().filter_map(|(store, name, _)| Some(format!("{name} {}", version(*store)?)));
     format!(
         "{}, {}, {} cores, an fsync {} (p50), {}; {}; mode `{}`.\n",
         here.date,
@@ -37,7 +39,7 @@ fn markdown(head: &str, rows: impl IntoIterator<Item = Vec<String>>) -> String {
 /// The stores that the report is about.
 fn compared(report: &Report) -> impl Iterator<Item = (&'static str, &'static str)> {
     let stores = report.stores();
-    STORES.into_iter().filter(move |(store, _)| stores.contains(store))
+    STORES.into_iter().map(|(store, name, _)| (store, name)).filter(move |(store, _)| stores.contains(store))
 }
 
 /// A column per store.
@@ -51,23 +53,26 @@ fn stores(report: &Report) -> String {
     markdown(&format!(" | {}", names.join(" | ")), rows)
 }
 
-/// Everybody on one store: alone, and eight contenders.
-fn everybody(report: &Report, store: &str) -> String {
-    let rows = report.rows("uncontended").filter(|row| row.store == store).map(|free| {
-        let who = free.implementation.as_str();
-        let crowd = report.row("processes", store, who, 8).cloned().unwrap_or_default();
-        vec![
-            emphasised(who),
-            known(rate(free)),
-            known(rate(&crowd)),
-            known(crowd.handoff_us.p50.map(time)),
-            known(within(crowd.handoff_us.p99, &crowd.handoff_p99s, time)),
-            known(crowd.requests_per_cycle.map(number)),
-            known(crowd.overtakes.map(percent)),
-        ]
+/// Every library on every store: a free lock, and eight contenders.
+fn everybody(report: &Report) -> String {
+    let rows = compared(report).flat_map(|(store, name)| {
+        report.rows("uncontended").filter(move |row| row.store == store).map(move |free| {
+            let who = free.implementation.as_str();
+            let crowd = report.row("processes", store, who, 8).cloned().unwrap_or_default();
+            vec![
+                name.to_owned(),
+                emphasised(who),
+                known(free.cycles_per_s.map(number)),
+                known(crowd.cycles_per_s.map(number)),
+                known(crowd.handoff_us.p50.map(time)),
+                known(crowd.handoff_us.p99.map(time)),
+                known(crowd.requests_per_cycle.map(number)),
+                known(crowd.overtakes.map(percent)),
+            ]
+        })
     });
     markdown(
-        " | a free lock, cycles/s | 8 contenders, cycles/s | hand-off p50 | hand-off p99 | requests per cycle | overtakes",
+        " |  | a free lock, cycles/s | 8 contenders, cycles/s | hand-off p50 | hand-off p99 | requests per cycle | overtakes",
         rows,
     )
 }
@@ -79,7 +84,7 @@ fn crowd(report: &Report) -> String {
     for (store, name) in compared(report) {
         let rows = report.rows("crowd").filter(|row| row.store == store);
         for who in distinct(rows.map(|row| row.implementation.as_str())) {
-            let rate = |count| rate(report.row("crowd", store, who, count)?);
+            let rate = |count| report.row("crowd", store, who, count)?.cycles_per_s.map(number);
             let who = [name.to_owned(), emphasised(who)];
             table.push(who.into_iter().chain(COUNTS.map(|count| known(rate(count)))).collect());
         }
@@ -87,90 +92,54 @@ fn crowd(report: &Report) -> String {
     markdown(&format!(" |  | {}", COUNTS.map(|count| format!("{count} contenders")).join(" | ")), table)
 }
 
-/// Locks that several hold, load by load.
-fn kinds(report: &Report) -> String {
-    let rows = report.kinds.iter().map(|kind| {
-        let cells = [
-            within(kind.cycles_per_s, &kind.rates, number),
-            report.gain(kind).map(number),
-            kind.holders.map(number),
-            kind.requests_per_cycle.map(number),
-            kind.overtakes.map(percent),
-            kind.starved.map(percent),
-            kind.violations.map(|violations| violations.to_string()),
-        ];
-        let who = [kind.load.clone(), called(&kind.store).to_owned(), emphasised(&kind.implementation)];
-        who.into_iter().chain(cells.map(known)).collect()
-    });
-    markdown(
-        "load |  |  | cycles/s | × our exclusive lock | holders at a time | requests per cycle | overtakes | a writer's longest wait, of the run | too many at once",
-        rows,
-    )
-}
-
-/// What becomes of permits.
-fn leaks(report: &Report) -> String {
-    let rows = report.leaks.iter().map(|leak| {
-        let free = |count: Option<u64>| known(count.map(|count| format!("{count} of {}", leak.permits)));
-        vec![
-            called(&leak.store).to_owned(),
-            emphasised(&leak.implementation),
-            free(leak.after_a_kill),
-            leak.second_release.clone(),
-            free(leak.after_two_releases),
-        ]
-    });
-    markdown(
-        " |  | a holder was killed, and twice its lease is over | a second release of one was | after it",
-        rows,
-    )
-}
-
-fn called(store: &str) -> &str {
-    STORES.iter().find(|(name, _)| *name == store).map_or(store, |(_, called)| called)
+/// As the page has it.
+fn told(table: Table) -> String {
+    let rows =
+        table.rows.into_iter().map(|row| row.cells.iter().map(|cell| emphasised(&cell.text)).collect());
+    markdown(&table.head.join(" | "), rows)
 }
 
 fn emphasised(who: &str) -> String {
     if who == "leasehold" { format!("**{who}**") } else { who.to_owned() }
 }
 
-/// Moves from one store to another, phase by phase.
+/// Moves from one store to another: what each phase did to the rate, and the whole to those who waited.
 fn moves(report: &Report) -> String {
-    let mut table = Vec::new();
-    for moved in &report.moves {
-        for row in moved.table().rows {
-            let cells = row.cells.into_iter().map(|cell| cell.text);
-            table.push([moved.what.clone()].into_iter().chain(cells).collect());
-        }
-        let Move { cycles, overlaps, tokens_back, .. } = moved;
-        let all = format!(
-            "**all of it**: {cycles} cycles, {overlaps} overlaps, {tokens_back} tokens that did not grow"
-        );
-        let gap = known(moved.longest_gap_ms.map(|gap| time(gap * 1e3)));
-        table.push(vec![moved.what.clone(), all, String::new(), String::new(), gap, String::new()]);
-    }
-    markdown(&format!(" | {}", Move::default().table().head.join(" | ")), table)
+    let rows = report.moves.iter().map(|moved| {
+        let lasting = moved.stretches.iter().filter(|stretch| !stretch.phase.contains(" to "));
+        let rates = lasting.map(|stretch| format!("{} {}", stretch.phase, number(stretch.cycles_per_s)));
+        vec![
+            moved.what.clone(),
+            rates.collect::<Vec<_>>().join(", "),
+            known(moved.longest_gap_ms.map(|gap| time(gap * 1e3))),
+            moved.overlaps.to_string(),
+            moved.tokens_back.to_string(),
+        ]
+    });
+    markdown(" | cycles/s | longest time without a grant | overlaps | tokens that did not grow", rows)
 }
 
-/// Claims of one kind: published, or budgets of our own.
+/// Claims that others have published, or budgets of our own, each with all answers. Bad news is bold.
 fn claims(report: &Report, ours: bool) -> String {
-    let claims = report.claims.iter().filter(|claim| (claim.source == BUDGET) == ours);
-    let rows = claims.map(|claim| {
-        let holds = if claim.holds == Some(false) { "**no**" } else { claim.verdict() };
-        let [bound, measured, spread] =
-            [&claim.bound, &claim.measured, &claim.spread].map(|told| known(told.clone()));
-        vec![claim.claim.clone(), bound, measured, spread, holds.to_owned()]
+    let rows = report.questions(ours).into_iter().map(|Question { what, bound, answers }| {
+        let answers = answers.iter().map(|answer| match (answer.claim.class(), answer.told()) {
+            ("no", told) => format!("{} **{told}**", answer.who),
+            (_, told) => format!("{} {told}", answer.who),
+        });
+        vec![what.to_owned(), bound.to_owned(), answers.collect::<Vec<_>>().join("; ").trim().to_owned()]
     });
-    markdown("claim | bound | measured | 95 % | holds", rows)
+    markdown("claim | bound | holds", rows)
 }
 
-/// Why budgets are missed, or may be.
+/// Why budgets are missed.
 fn reasons(report: &Report) -> String {
-    let budgets = report.claims.iter().filter(|claim| claim.source == BUDGET);
-    let reasons = budgets.filter_map(|Claim { claim, measured, why, .. }| {
-        Some(format!("- **{claim}**, {}. {}\n", measured.as_ref()?, why.as_ref()?))
-    });
-    let told: String = reasons.collect();
+    let mut told = String::new();
+    for Question { what, answers, .. } in report.questions(true) {
+        for Answer { who, claim } in answers.into_iter().filter(|answer| answer.claim.holds == Some(false)) {
+            let why = claim.why.iter().map(|why| format!("- {who}, {what}. {why}\n"));
+            told.extend(why);
+        }
+    }
     if told.is_empty() { "None is missed in the report that is kept.\n".to_owned() } else { told }
 }
 
@@ -200,14 +169,11 @@ fn documents_show_the_report_that_is_kept() {
     let kept = include_str!("../../docs/comparison/report.json");
     let mut report: Report = serde_json::from_str(kept).unwrap();
     judge_anew(&mut report);
-    let stores = format!("{}\n{}", origin(&report), stores(&report));
-    stands("docs/src/choosing.md", "stores", &stores);
-    for (store, _) in compared(&report) {
-        stands("docs/src/speed.md", store, &everybody(&report, store));
-    }
+    stands("docs/src/choosing.md", "stores", &format!("{}\n{}", origin(&report), stores(&report)));
+    stands("docs/src/speed.md", "libraries", &everybody(&report));
     stands("docs/src/speed.md", "crowd", &crowd(&report));
-    stands("docs/src/speed-kinds.md", "kinds", &kinds(&report));
-    stands("docs/src/speed-kinds.md", "leaks", &leaks(&report));
+    stands("docs/src/speed-kinds.md", "kinds", &told(report.gains_table()));
+    stands("docs/src/speed-kinds.md", "leaks", &told(report.leaks_table()));
     stands("docs/src/speed.md", "moves", &moves(&report));
     stands("docs/src/claims.md", "claims", &claims(&report, false));
     stands("docs/src/budgets.md", "budgets", &claims(&report, true));

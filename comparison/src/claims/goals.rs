@@ -1,7 +1,5 @@
-//! What budgets are held against, store by store, and why one may be out of reach there: what a lock does that a floor does
-//! not, what was tried to do it for less, and what was left and why.
-//!
-//! What it comes to stands beside these words in each report, measured; the words have no figures.
+//! What budgets are held against, store by store, and what ours does there that a floor does not, in one sentence without
+//! figures: each report has those beside it.
 
 use crate::implementation::{CALLS, SCRIPTS};
 
@@ -50,10 +48,7 @@ pub(super) const GOALS: [Goals; 7] = [
     Goals {
         store: "file",
         of_the_floor: (0.9, CALLS),
-        free: "The floor takes the kernel's lock, and that is all. Ours writes who holds and the next token, with a checksum, \
-               before anybody is told, so that a holder that died is told from one that lives and no token is given twice: \
-               more calls of the kernel, each of which costs what one of the floor's does. The same calls without our library \
-               are the limit.",
+        free: "Beside the calls alone, the library keeps a queue of local waiters.",
         ..NONE
     },
     Goals {
@@ -64,25 +59,15 @@ pub(super) const GOALS: [Goals; 7] = [
         names_us: Some(12.0),
         queue: Some((
             0.85,
-            "The server does the same work for both. What is left is the client's: the \
-             message that hands the lock over is read by its connection's reader, which wakes the task that waits, and a \
-             lease is kept for it. Tried, and kept: one timer for all requests of a connection, and messages heard where \
-             they arrive.",
+            "The reader of the connection wakes the waiting task, and the client keeps a lease.",
         )),
-        free: "The floor sets a key, counts, and deletes. A lock that serves in order looks in the same steps whether anybody \
-               waits, keeps who holds and until when, and gives the next token. Tried, and kept: one path through the scripts \
-               for a lock that is free, with two commands fewer, and one timer for all requests of a connection. The same scripts \
-               without our library are the limit.",
+        free: "Beside the scripts alone, the library keeps a lease and a queue of local waiters.",
         ..NONE
     },
     Goals {
         store: QUORUM,
         of_the_floor: (0.75, "floor"),
-        free: "The floor sets a key at a majority and deletes it. Ours makes the same requests and more commands in them: each \
-               server counts, keeps the largest number that it gave, looks whether anybody waits, and is asked to forget by \
-               all. Tried, and kept: one path through the scripts for a lock that is free, requests that are driven by their \
-               caller instead of a task for each server, and one timer for all; six commands instead of \
-               nine at each server: no clock is asked, and the largest number is noted once a second.",
+        free: "Ours also counts at each server, keeps the largest number there, and checks for waiters.",
         ..NONE
     },
     Goals {
@@ -90,23 +75,15 @@ pub(super) const GOALS: [Goals; 7] = [
         margin: Some((12.0, "go-mutex")),
         names: Some((0.9, "floor")),
         names_us: Some(100.0),
-        free: "The floor puts a key and deletes it. Ours shows in the same answer who else is there, and compares the \
-               session's key, so that a copy of a request which arrives late does nothing: the same requests, larger ones. \
-               Where syncs of the disk are slow they hide that. Tried, and kept: a request that fits one frame, and no copies \
-               of the client's channels.",
+        free: "Ours also reads the other contenders, and compares the key of the session.",
         grace: 1.5,
         ..NONE
     },
     Goals {
         store: POSTGRES,
         of_the_floor: (OF_POSTGRES, "floor"),
-        queue: Some((
-            OF_POSTGRES,
-            "The server does the same work for both. What is left is the client's: it finds whom a message is about, and keeps \
-             a lease.",
-        )),
-        free: "The floor inserts a row and deletes it. Ours takes the name's lock, reads the session and the queue, and gives \
-               the next token, in as many statements and as many syncs of the disk.",
+        queue: Some((OF_POSTGRES, "The client also finds the waiter of a message, and keeps its lease.")),
+        free: "Ours also locks the name, reads the session and the queue, and issues the next token.",
         grace: 1.1,
         ..NONE
     },
@@ -115,10 +92,7 @@ pub(super) const GOALS: [Goals; 7] = [
         margin: Some((1.6, "curator")),
         names: Some((0.9, "floor")),
         names_us: Some(50.0),
-        free: "The floor creates a node of a fixed name and deletes it. Ours stands in a queue, says who holds, and may be \
-               written by its session alone. Tried, and kept: who takes a lock again that nobody else has wanted since makes \
-               two requests, as its node's number tells that it is alone; a third, which lists, is for who cannot know that, \
-               as ZooKeeper has no request that creates and lists.",
+        free: "Ours also keeps a queue, names the holder, and ties the node to the session.",
         grace: 1.1,
         ..NONE
     },

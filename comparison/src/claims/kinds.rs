@@ -2,7 +2,7 @@
 
 use super::claim;
 use super::finding::{Bound, Finding};
-use crate::report::{ALONE, Claim, Kind, Leak, Report};
+use crate::report::{ADDED, ALONE, Claim, Kind, LOST, Leak, Report, STARVES};
 use crate::scenarios::kinds::ONE_WRITER;
 
 /// Of everybody who took part; nothing, if nobody did.
@@ -10,7 +10,7 @@ pub(super) fn claims(report: &Report) -> Vec<Claim> {
     let mut claims = Vec::new();
     for kind in report.kinds.iter().filter(|kind| kind.load == ONE_WRITER && kind.implementation != ALONE) {
         claims.push(claim(
-            format!("Readers that come and go starve a writer: {} on {}", kind.implementation, kind.store),
+            format!("{STARVES}: {} on {}", kind.implementation, kind.store),
             "reports by users of read-write locks",
             starves(kind),
         ));
@@ -19,16 +19,12 @@ pub(super) fn claims(report: &Report) -> Vec<Claim> {
         let who = format!("{} on {}", leak.implementation, leak.store);
         if let Some(free) = leak.after_a_kill {
             claims.push(claim(
-                format!("The permit of a process that dies is lost: {who}"),
+                format!("{LOST}: {who}"),
                 "reports by users of semaphores",
                 Some(lost(leak, free)),
             ));
         }
-        claims.push(claim(
-            format!("A second release adds a permit: {who}"),
-            "reports by users of semaphores",
-            added(leak),
-        ));
+        claims.push(claim(format!("{ADDED}: {who}"), "reports by users of semaphores", added(leak)));
     }
     claims
 }
@@ -83,7 +79,7 @@ mod tests {
         };
         let kinds = vec![kind("a", [0.9, 0.6, 1.0, 0.9, 0.8]), kind("b", [0.01; 5]), kind(ALONE, [0.1; 5])];
         let found = claims(&Report { kinds, ..Report::default() });
-        let holds: Vec<_> = found.iter().map(|claim| claim.holds).collect();
-        assert_eq!(holds, [Some(true), Some(false)]);
+        let holds: Vec<_> = found.iter().map(|claim| (claim.holds, claim.class())).collect();
+        assert_eq!(holds, [(Some(true), "no"), (Some(false), "yes")], "a fault that is not found is good");
     }
 }

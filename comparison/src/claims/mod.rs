@@ -20,7 +20,9 @@ use futures_util::{FutureExt, StreamExt, stream};
 
 use crate::comparison::Comparison;
 use crate::error::Result;
-use crate::report::{BUDGET, Claim, Report};
+#[cfg(feature = "etcd")]
+use crate::report::TWICE;
+use crate::report::{BUDGET, Claim, Report, STAYS};
 
 use finding::Finding;
 
@@ -74,7 +76,7 @@ fn experiments(comparison: &Comparison) -> Vec<Experiment<'_>> {
         match target.label.as_str() {
             "redis" => {
                 experiments.push((
-                    "Without a lease, the lock of a holder that was killed stays for ever".to_owned(),
+                    STAYS.to_owned(),
                     "common comparisons of lock stores",
                     redis::unleased().boxed(),
                 ));
@@ -85,11 +87,9 @@ fn experiments(comparison: &Comparison) -> Vec<Experiment<'_>> {
             }
             "postgres" => experiments.extend(postgres::experiments(comparison.place())),
             #[cfg(feature = "etcd")]
-            "etcd" => experiments.push((
-                "etcd's Lock RPC grants a held lock again to the same lease".to_owned(),
-                "reports by etcd's users",
-                etcd::asked_twice().boxed(),
-            )),
+            "etcd" => {
+                experiments.push((TWICE.to_owned(), "reports by etcd's users", etcd::asked_twice().boxed()))
+            }
             _ => {}
         }
     }

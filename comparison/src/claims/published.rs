@@ -4,15 +4,11 @@ use super::claim;
 use super::finding::{Bound, Finding, times};
 use crate::figures::{interval, rounded};
 use crate::report::table::number;
-use crate::report::{Claim, Report, Row, distinct};
+use crate::report::{Claim, RANKING, Report, Row, distinct};
 
 pub(super) fn claims(report: &Report) -> Vec<Claim> {
     vec![
-        claim(
-            "Redis locks are faster than ZooKeeper's",
-            "common comparisons of lock stores",
-            redis_is_faster_than_zookeeper(report),
-        ),
+        claim(RANKING, "common comparisons of lock stores", redis_is_faster_than_zookeeper(report)),
         claim("etcd's queue by revision is fair", "etcd's documentation of its lock", etcd_is_fair(report)),
         claim(
             "etcd's lock has no herd: a release costs the same however many wait",

@@ -14,6 +14,7 @@ use super::redis::server;
 use crate::driver::{Grant, Worker};
 use crate::error::{Error, Result};
 use crate::implementation::Implementation;
+use crate::report::FORGETS;
 use crate::report::table::time;
 use crate::servers;
 
@@ -27,7 +28,7 @@ pub(super) fn experiments<'a>(room: &'a Path, who: &'a Implementation) -> [Exper
             losses(room, who).boxed(),
         ),
         (
-            format!("A server that restarts without its data loses a lock: {name}"),
+            format!("{FORGETS}: {name}"),
             "Redis's documentation of distributed locks",
             forgotten(room, who).boxed(),
         ),

@@ -29,18 +29,16 @@ impl Spent {
         Self { requests, client, server, rest }
     }
 
-    /// In words: each of ours against each of theirs.
+    /// In words: what a cycle of ours takes and one of theirs.
     pub(super) fn against(&self, theirs: &Self) -> Vec<String> {
-        let each = |spent: &Self| Some(spent.server? / spent.requests.filter(|requests| *requests > 0.0)?);
         let told = [
-            ("requests per cycle", self.requests.zip(theirs.requests)),
-            ("µs of the server per request", each(self).zip(each(theirs))),
-            ("µs of the server per cycle", self.server.zip(theirs.server)),
-            ("µs of the client per cycle", self.client.zip(theirs.client)),
-            ("µs of neither", self.rest.zip(theirs.rest).filter(|(ours, theirs)| ours + theirs > 0.0)),
+            ("requests", self.requests.zip(theirs.requests), ""),
+            ("server", self.server.zip(theirs.server), " µs"),
+            ("client", self.client.zip(theirs.client), " µs"),
+            ("neither", self.rest.zip(theirs.rest).filter(|(ours, theirs)| ours + theirs > 0.0), " µs"),
         ];
-        let told = told.into_iter().filter_map(|(what, both)| both.map(|both| (what, both)));
-        told.map(|(what, (ours, theirs))| format!("{what} {} against {}", number(ours), number(theirs)))
+        let told = told.into_iter().filter_map(|(what, both, unit)| Some((what, both?, unit)));
+        told.map(|(what, (ours, theirs), unit)| format!("{what} {} : {}{unit}", number(ours), number(theirs)))
             .collect()
     }
 }

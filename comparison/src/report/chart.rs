@@ -78,15 +78,22 @@ pub(super) struct Bar {
 
 /// A bar for each; `limit` is a line that they are held against.
 pub(super) fn bars(bars: &[Bar], label: &str, limit: Option<(f64, &str)>) -> String {
-    let highest = bars.iter().map(|bar| bar.length).reduce(f64::max);
-    let Some(highest) = highest.filter(|highest| *highest > 0.0) else {
+    let lengths = bars.iter().flat_map(|bar| bar.dots.iter().chain([&bar.length]));
+    let highest = lengths.copied().reduce(f64::max);
+    // One bar is no comparison.
+    let Some(highest) = highest.filter(|highest| *highest > 0.0 && bars.len() > 1) else {
         return String::new();
     };
     let highest = limit.map_or(highest, |(at, _)| highest.max(at));
     let room = if limit.is_some() { 18.0 } else { 4.0 };
     let height = room + BAR * bars.len() as f64;
-    let scale = (WIDTH - NAMES - 74.0) / highest;
+    let scale = (WIDTH - NAMES - 88.0) / highest;
     let mut chart = Chart::new(height, label);
+    if let Some((at, what)) = limit {
+        let x = NAMES + at * scale;
+        chart.line("limit", (x, 14.0), (x, height));
+        chart.text("middle", (x, 10.0), what);
+    }
     for (index, bar) in bars.iter().enumerate() {
         let top = room + BAR * index as f64;
         let middle = top + BAR / 2.0;
@@ -98,13 +105,9 @@ pub(super) fn bars(bars: &[Bar], label: &str, limit: Option<(f64, &str)>) -> Str
             for dot in &bar.dots {
                 chart.mark("circle", "dot", &[("cx", NAMES + dot * scale), ("cy", middle), ("r", 3.0)], "");
             }
-            chart.text("", (NAMES + width + 6.0, middle + 3.5), &bar.end);
+            let end = bar.dots.iter().map(|dot| dot * scale + 3.0).fold(width, f64::max);
+            chart.text("", (NAMES + end + 6.0, middle + 3.5), &bar.end);
         });
-    }
-    if let Some((at, what)) = limit {
-        let x = NAMES + at * scale;
-        chart.line("limit", (x, 14.0), (x, height));
-        chart.text("middle", (x, 10.0), what);
     }
     chart.end()
 }
@@ -174,7 +177,8 @@ pub(super) fn lines(lines: &[Line], across: &str, unit: &str) -> String {
     chart.end()
 }
 
-const WIDTH: f64 = 390.0;
+/// That of a card on a phone: text is no smaller there than it is here.
+const WIDTH: f64 = 340.0;
 const RIGHT: f64 = 14.0;
 
 /// Where names end, and values begin.

@@ -1,21 +1,25 @@
-//! What the README, and a terminal, show of our library on each store.
+//! What a document, a terminal and the head of the page show of our library on each store.
 
 use super::Row;
 use super::table::{grouped, sure};
 
-/// Stores, as a document calls them.
-pub(crate) const STORES: [(&str, &str); 7] = [
-    ("memory", "memory"),
-    ("file", "file"),
-    ("redis", "Redis"),
-    ("redis-quorum", "three Redis"),
-    ("etcd", "etcd"),
-    ("postgres", "Postgres"),
-    ("zk", "ZooKeeper"),
+/// Every store: as the report calls it, as a document does, and what it is to be taken for.
+pub(crate) const STORES: [(&str, &str, &str); 9] = [
+    ("memory", "memory", "tasks of one process"),
+    ("file", "file", "processes of one host: no server; in no order"),
+    ("redis", "Redis", "the fastest between hosts, if a fail-over may lose a lock"),
+    ("redis-sentinel", "Sentinel", "Redis whose fail-over doubles no lock"),
+    ("redis-cluster", "Cluster", "a Redis Cluster that you have"),
+    ("redis-quorum", "three Redis", "locks that survive the loss of one of three servers; in no order"),
+    ("etcd", "etcd", "locks that survive the loss of a server, with three members"),
+    ("postgres", "Postgres", "writes to that database, which commit only while the lock is held"),
+    ("zk", "ZooKeeper", "locks that survive the loss of a server, with three members; many waiters"),
 ];
 
-/// Those that a run without a word leaves out.
-pub(crate) const FLEETS: [(&str, &str); 2] = [("redis-sentinel", "Sentinel"), ("redis-cluster", "Cluster")];
+/// A store, as a document calls it.
+pub(crate) fn called(store: &str) -> &str {
+    STORES.iter().find(|(label, ..)| *label == store).map_or(store, |(_, name, _)| name)
+}
 
 /// A line of the table with a column per store: its name, that of a terminal's column, whose row it is from, and what it
 /// shows.

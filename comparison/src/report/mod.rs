@@ -4,6 +4,8 @@ mod axis;
 mod chart;
 pub(crate) mod glance;
 mod page;
+pub(crate) mod question;
+mod result;
 mod screen;
 pub(crate) mod table;
 mod text;
@@ -217,11 +219,18 @@ impl Claim {
         format!("{verdict}, {claim}: {measured}{spread}{bound}{why}")
     }
 
-    /// As the page colours that.
+    /// As the page colours that: it is good that a fault which others report is not found.
     pub(crate) fn class(&self) -> &'static str {
+        let is_fault = FAULTS.iter().any(|fault| self.claim.starts_with(fault));
         match self.holds {
-            Some(true) => "yes",
-            Some(false) => "no",
+            Some(_) if self.claim.starts_with(RANKING) => "soft",
+            Some(holds) => {
+                if holds != is_fault {
+                    "yes"
+                } else {
+                    "no"
+                }
+            }
             None => "soft",
         }
     }
@@ -377,6 +386,18 @@ pub(crate) fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> 
 
 /// Where a claim of our own is from.
 pub(crate) const BUDGET: &str = "our budget";
+
+/// Claims that are bad news where they hold.
+pub(crate) const FAULTS: [&str; 6] = [STARVES, LOST, ADDED, FORGETS, STAYS, TWICE];
+pub(crate) const STARVES: &str = "Readers that come and go starve a writer";
+pub(crate) const LOST: &str = "The permit of a process that dies is lost";
+pub(crate) const ADDED: &str = "A second release adds a permit";
+pub(crate) const FORGETS: &str = "A server that restarts without its data loses a lock";
+pub(crate) const STAYS: &str = "Without a lease, the lock of a holder that was killed stays for ever";
+pub(crate) const TWICE: &str = "etcd's Lock RPC grants a held lock again to the same lease";
+
+/// One that is neither good news nor bad.
+pub(crate) const RANKING: &str = "Redis locks are faster than ZooKeeper's";
 
 /// As the report calls our exclusive lock where others share.
 pub(crate) const ALONE: &str = "leasehold, exclusive";

@@ -8,8 +8,11 @@ use std::collections::BTreeMap;
 use askama::Template;
 
 use super::chart::{Bar, Line, Point, Who, bars, lines};
+use super::glance::{LINES, Line as Figure, STORES, called};
+use super::question::Question;
+use super::result::result;
 use super::table::{number, percent, spread, time};
-use super::{Report, Row, distinct, glance};
+use super::{Report, Row, distinct};
 use crate::error::{Error, Result};
 use crate::figures::interval;
 use crate::options::{ON_THREADS, ONE_THREAD};
@@ -28,14 +31,26 @@ struct Page<'a> {
     found: (u64, u64),
     /// Who broke exclusion on which store, and how often.
     broken: BTreeMap<(&'a str, &'a str), u64>,
-    ids: Vec<&'static str>,
+    /// Which store is the fastest.
+    result: String,
+    heads: [&'static str; 4],
+    stores: Vec<Choice>,
+    /// The rest of them.
+    figures: Vec<Card>,
     sections: Vec<Section>,
+    questions: [(&'static str, Vec<Question<'a>>); 2],
     environment: Vec<(String, String)>,
 }
+
+/// A store, what it is to be taken for, and some figures of it with their names.
+type Choice = (&'static str, &'static str, Vec<(&'static str, String)>);
 
 /// Those that have something to show.
 struct Section {
     id: &'static str,
+    title: &'static str,
+    /// In one sentence.
+    result: String,
     cards: Vec<Card>,
 }
 
@@ -51,14 +66,14 @@ struct Card {
 impl<'a> Page<'a> {
     fn of(drawn: &Drawn<'a>) -> Self {
         let report = drawn.report;
-        let sections: Vec<_> =
-            drawn.sections().into_iter().filter(|section| !section.cards.is_empty()).collect();
-        let tables = [
-            (!report.kinds.is_empty()).then_some("kinds"),
-            (!report.moves.is_empty()).then_some("move"),
-            (!report.claims.is_empty()).then_some("claims"),
-        ];
-        let ids = sections.iter().map(|section| section.id).chain(tables.into_iter().flatten());
+        let shown = |section: &Section| match section.id {
+            "kinds" => !report.kinds.is_empty(),
+            "move" => !report.moves.is_empty(),
+            "claims" => !report.claims.is_empty(),
+            "results" | "environment" => true,
+            "memory" => !section.result.is_empty(),
+            _ => !section.cards.is_empty(),
+        };
         let here = &report.environment;
         let machine = [
             Some(here.date.clone()),
@@ -81,8 +96,13 @@ impl<'a> Page<'a> {
             machine: machine.into_iter().flatten().collect::<Vec<_>>().join(" · "),
             found: (checks().map(|check| check.found).sum(), checks().map(|check| check.cycles).sum()),
             broken,
-            ids: ids.chain(["results", "environment"]).collect(),
-            sections,
+            result: result(report, "glance"),
+            heads: FIRST.map(|(_, head)| head),
+            stores: drawn.stores(),
+            figures: drawn.at_a_glance(),
+            sections: drawn.sections().into_iter().filter(shown).collect(),
+            questions: [("Our budgets", true), ("What others have published", false)]
+                .map(|(title, ours)| (title, report.questions(ours))),
             environment: environment(report),
         }
     }
@@ -134,16 +154,16 @@ pub(super) struct Drawn<'a> {
 impl Drawn<'_> {
     /// In the order in which they stand; some have nothing to show.
     fn sections(&self) -> Vec<Section> {
-        let section = |id, cards| Section { id, cards };
+        let section = |id, title, cards| Section { id, title, result: result(self.report, id), cards };
         let messages = |row: &Row| Some(row.requests_per_cycle? + row.messages_per_cycle?);
         let processors = |row: &Row| Some((row.client_share? + row.server_share.unwrap_or(0.0)) * 1e3);
         let (herd, held) = (&["uncontended", "crowd"][..], &["held"][..]);
         vec![
-            section("crowd", self.crowd()),
-            section("glance", self.at_a_glance()),
-            section("distance", self.distance()),
+            section("crowd", "Rate against contenders", self.crowd()),
+            section("distance", "A free lock a millisecond away", self.distance()),
             section(
                 "hand-off",
+                "From holder to holder",
                 self.lines(
                     &["crowd", "processes", "hand-off"],
                     "contenders",
@@ -153,6 +173,7 @@ impl Drawn<'_> {
             ),
             section(
                 "requests",
+                "What a crowd costs the server",
                 [
                     self.lines(herd, "contenders", "messages both ways per cycle", messages),
                     self.lines(herd, "contenders", "µs of the server's processor per cycle", |row| {
@@ -163,9 +184,14 @@ impl Drawn<'_> {
                 .flatten()
                 .collect(),
             ),
-            section("tasks", self.lines(&["tasks"], "tasks", "cycles/s", |row| row.cycles_per_s)),
+            section(
+                "tasks",
+                "Many tasks of one process",
+                self.lines(&["tasks"], "tasks", "cycles/s", |row| row.cycles_per_s),
+            ),
             section(
                 "names",
+                "Many locks at a time",
                 [
                     self.lines(&[ONE_THREAD], ONE_THREAD, "cycles/s", |row| row.cycles_per_s),
                     self.lines(&[ON_THREADS], ON_THREADS, "cycles/s", |row| row.cycles_per_s),
@@ -177,11 +203,12 @@ impl Drawn<'_> {
                 .flatten()
                 .collect(),
             ),
-            section("fairness", self.fairness()),
-            section("recovery", self.recovery()),
-            section("memory", self.memory()),
+            section("fairness", "Order of service", self.fairness()),
+            section("recovery", "The holder is killed", self.recovery()),
+            section("memory", "Thousands of locks held", self.memory()),
             section(
                 "growth",
+                "From ten locks to a million",
                 [
                     self.lines(held, "locks held", "bytes per lock", |row| row.bytes_per_lock),
                     self.lines(held, "locks held", "requests per third of the ttl", |row| {
@@ -193,17 +220,43 @@ impl Drawn<'_> {
                 .flatten()
                 .collect(),
             ),
+            section("kinds", "Locks that several hold", Vec::new()),
+            section("move", "A move under load", Vec::new()),
+            section("claims", "Budgets and claims", Vec::new()),
+            section("results", "All results", Vec::new()),
+            section("environment", "Environment", Vec::new()),
         ]
+    }
+
+    fn stores(&self) -> Vec<Choice> {
+        let here = STORES.into_iter().filter(|(store, ..)| self.report.stores().contains(store));
+        let store = |(store, name, take): (&str, _, _)| {
+            let figure = |line: &Figure| {
+                let told = self.figure(store, line).unwrap_or_else(|| "–".to_owned());
+                (line.1, told.split(" (").next().unwrap_or_default().to_owned())
+            };
+            (
+                name,
+                take,
+                LINES
+                    .iter()
+                    .filter(|line| FIRST.iter().any(|(short, _)| *short == line.1))
+                    .map(figure)
+                    .collect(),
+            )
+        };
+        here.map(store).collect()
     }
 
     fn at_a_glance(&self) -> Vec<Card> {
         self.cards(|store| {
-            let fact = |(name, _, scenario, contenders, value): &glance::Line| {
-                let row = self.report.row(scenario, store, "leasehold", *contenders)?;
-                Some(((*name).to_owned(), value(row)?))
-            };
-            Card { facts: glance::LINES.iter().filter_map(fact).collect(), ..Card::default() }
+            let fact = |line: &Figure| Some((line.0.to_owned(), self.figure(store, line)?));
+            Card { facts: LINES.iter().filter_map(fact).collect(), ..Card::default() }
         })
+    }
+
+    fn figure(&self, store: &str, (_, _, scenario, contenders, value): &Figure) -> Option<String> {
+        value(self.report.row(scenario, store, "leasehold", *contenders)?)
     }
 
     /// What a cycle takes where round trips take longer, and as a share of the floor's rate.
@@ -231,10 +284,6 @@ impl Drawn<'_> {
             let drawn = self.drawn(&["uncontended", "crowd"], store, |row| {
                 Some((row.cycles_per_s?, interval(&row.rates)))
             });
-            // One point is no curve.
-            if drawn.iter().all(|line| line.points.len() < 2) {
-                return Card::default();
-            }
             card_of(&drawn, "contenders", "cycles/s")
         })
     }
@@ -326,25 +375,38 @@ impl Drawn<'_> {
     /// A card per store, where there is something to show.
     fn cards(&self, card: impl Fn(&str) -> Card) -> Vec<Card> {
         let cards = self.report.stores().into_iter();
-        let cards = cards.map(|store| Card { store: store.to_owned(), ..card(store) });
+        let cards = cards.map(|store| Card { store: called(store).to_owned(), ..card(store) });
         cards.filter(|card| !(card.chart.is_empty() && card.facts.is_empty())).collect()
     }
 
     /// The same colour for an implementation in every drawing of a store.
     fn who(&self, store: &str, name: &str) -> Who {
+        // A library with a mutex before it, or with another kind of release, is the same library.
+        let library = |name: &str| name.split('+').next().unwrap_or_default().to_owned();
         let rows = self.report.results.iter().filter(|row| row.store == store && !row.is_floor());
-        let everybody = distinct(rows.map(|row| row.implementation.as_str()));
-        let index = everybody.iter().position(|other| *other == name).unwrap_or(0);
+        let everybody = distinct(rows.map(|row| library(&row.implementation)));
+        let index = everybody.iter().position(|other| *other == library(name)).unwrap_or(0);
         let class =
             if name.starts_with("floor") { "floor".to_owned() } else { format!("s{}", index % COLOURS) };
         Who { name: name.to_owned(), class }
     }
 }
 
-/// A chart and its legend.
+/// A chart and its legend. One point is no curve.
 fn card_of(drawn: &[Line], across: &str, unit: &str) -> Card {
+    if drawn.iter().all(|line| line.points.len() < 2) {
+        return Card::default();
+    }
     let legend = drawn.iter().map(|line| line.who.clone()).collect();
     Card { chart: lines(drawn, across, unit), legend, ..Card::default() }
 }
 
 const COLOURS: usize = 8;
+
+/// The figures that a store is chosen by, as [`LINES`] names them and as the page does.
+const FIRST: [(&str, &str); 4] = [
+    ("a free lock", "a free lock"),
+    ("8 contenders/s", "cycles/s, 8 contenders"),
+    ("hand-off p99", "hand-off, p99"),
+    ("killed, ttl 3 s", "next holder after a kill"),
+];

@@ -1,6 +1,6 @@
 //! What a terminal shows at the end: one screen.
 
-use super::glance::{FLEETS, LINES, Line, STORES};
+use super::glance::{LINES, Line, STORES};
 use super::table::{Table, time};
 use super::text::{cut, drawn};
 use super::{BUDGET, Claim, Report, distinct};
@@ -73,8 +73,8 @@ fn glance(report: &Report) -> Table {
             .iter()
             .filter(|(_, short, scenario, ..)| !short.is_empty() && report.scenarios().contains(scenario))
     };
-    let stores = STORES.iter().chain(&FLEETS).filter(|(store, _)| report.stores().contains(store));
-    let rows = stores.map(|(store, name)| {
+    let stores = STORES.iter().filter(|(store, ..)| report.stores().contains(store));
+    let rows = stores.map(|(store, name, _)| {
         let cell = |(_, _, scenario, contenders, value): &Line| {
             value(report.row(scenario, store, "leasehold", *contenders)?)
         };

@@ -2,8 +2,10 @@
 
 use askama::Template;
 
+use super::glance::called;
 use super::{Free, Kind, Leak, Move, Report, Row};
 use crate::figures::{Spread, interval};
+use crate::scenarios::kinds::ONE_WRITER;
 
 /// Names and rows of cells.
 #[derive(Clone, Debug, Template)]
@@ -95,6 +97,47 @@ impl Report {
         )
     }
 
+    /// What sharing gains, a row for each implementation.
+    pub(crate) fn gains_table(&self) -> Table {
+        let mut everybody: Vec<Vec<&Kind>> = Vec::new();
+        for kind in &self.kinds {
+            let is_same = |row: &&mut Vec<&Kind>| {
+                (&row[0].store, &row[0].implementation) == (&kind.store, &kind.implementation)
+            };
+            match everybody.iter_mut().find(is_same) {
+                Some(row) => row.push(kind),
+                None => everybody.push(vec![kind]),
+            }
+        }
+        let rate = |load| {
+            move |row: &Vec<&Kind>| {
+                let kind = row.iter().find(|kind| kind.load == load)?;
+                Some(format!("{} ({} ×)", number(kind.cycles_per_s?), number(self.gain(kind)?)))
+            }
+        };
+        let most = |value: fn(&Kind) -> Option<f64>| {
+            move |row: &Vec<&Kind>| row.iter().filter_map(|kind| value(kind)).reduce(f64::max).map(percent)
+        };
+        Table::of(
+            everybody.iter(),
+            2,
+            |row| &row[0].implementation,
+            &[
+                ("store", &|row: &Vec<&Kind>| Some(called(&row[0].store).to_owned())),
+                ("implementation", &|row: &Vec<&Kind>| Some(row[0].implementation.clone())),
+                ("8 readers", &rate("8 readers")),
+                ("90 % reads", &rate("90 % reads")),
+                (ONE_WRITER, &rate(ONE_WRITER)),
+                ("3 permits for 8", &rate("3 permits for 8")),
+                ("a writer waits at most, of the run", &most(|kind| kind.starved)),
+                ("overtakes, at most", &most(|kind| kind.overtakes)),
+                (VIOLATIONS, &|row: &Vec<&Kind>| {
+                    row.iter().map(|kind| kind.violations).sum::<Option<u64>>().map(|found| found.to_string())
+                }),
+            ],
+        )
+    }
+
     /// What became of permits.
     pub(crate) fn leaks_table(&self) -> Table {
         fn of(free: Option<u64>, leak: &Leak) -> Option<String> {
@@ -106,10 +149,12 @@ impl Report {
             usize::MAX,
             |_| "",
             &[
-                ("store", &|leak: &Leak| Some(leak.store.clone())),
+                ("store", &|leak: &Leak| Some(called(&leak.store).to_owned())),
                 ("implementation", &|leak: &Leak| Some(leak.implementation.clone())),
                 ("free after a kill", &|leak: &Leak| of(leak.after_a_kill, leak)),
-                ("a second release", &|leak: &Leak| Some(leak.second_release.clone())),
+                ("a second release", &|leak: &Leak| {
+                    leak.second_release.split(" (").next().map(str::to_owned)
+                }),
                 ("free after it", &|leak: &Leak| of(leak.after_two_releases, leak)),
             ],
         )

@@ -36,8 +36,8 @@ const BUDGETS: [Budget; 25] = [
     Budget {
         scenario: "uncontended",
         contenders: Some(1),
-        claim: |here| here.if_others("a free lock no slower than with anybody"),
-        finding: |here| here.free_against_the_best(),
+        claim: |here| here.if_others("a free lock as fast as the fastest other library"),
+        finding: |here| here.against_the_best(),
     },
     Budget {
         scenario: "uncontended",
@@ -63,8 +63,8 @@ const BUDGETS: [Budget; 25] = [
     Budget {
         scenario: "distance",
         contenders: Some(1),
-        claim: |here| here.if_others("a free lock a millisecond away, no slower than with anybody"),
-        finding: |here| here.free_against_the_best(),
+        claim: |here| here.if_others("a free lock a millisecond away, as fast as the fastest other library"),
+        finding: |here| here.against_the_best(),
     },
     Budget {
         scenario: "processes",
@@ -81,7 +81,7 @@ const BUDGETS: [Budget; 25] = [
     Budget {
         scenario: "processes",
         contenders: Some(8),
-        claim: |here| here.if_others("8 contenders, no slower than with anybody, who may serve in no order"),
+        claim: |here| here.if_others("8 contenders, as fast as the fastest other library, in any order"),
         finding: |here| here.against_the_best(),
     },
     Budget {
@@ -108,7 +108,7 @@ const BUDGETS: [Budget; 25] = [
     Budget {
         scenario: "crowd",
         contenders: Some(100),
-        claim: |here| here.if_others("100 contenders, no slower than with anybody"),
+        claim: |here| here.if_others("100 contenders, as fast as the fastest other library"),
         finding: |here| here.against_the_best(),
     },
     Budget {
@@ -137,7 +137,7 @@ const BUDGETS: [Budget; 25] = [
         scenario: "crowd",
         contenders: Some(32),
         claim: |here| {
-            here.on(QUORUM, "32 contenders, no slower than with anybody, who may serve in no order")
+            here.on(QUORUM, "32 contenders, as fast as the fastest other library, in any order")
                 .filter(|_| here.others().next().is_some())
         },
         finding: |here| here.against_the_best(),
@@ -357,22 +357,13 @@ impl<'a> Here<'a> {
         Some(self.against(who, share)?.because(reasons))
     }
 
-    /// The same of the fastest, of a free lock.
-    fn free_against_the_best(&self) -> Option<Finding> {
-        let best = self.best()?;
-        Some(self.against(best, 1.0)?.because(self.beside(best).chain([self.beyond_a_floor().to_owned()])))
-    }
-
     /// The same of the fastest, who may serve in no order.
     fn against_the_best(&self) -> Option<Finding> {
         let best = self.best()?;
         let overtakes = self.row_of(best).and_then(|row| row.overtakes);
         let overtakes = overtakes.filter(|share| *share > IN_NO_ORDER).map(|share| {
             let (theirs, ours) = (share * 100.0, self.row.overtakes.unwrap_or_default() * 100.0);
-            format!(
-                "{best} served {theirs:.0} % past somebody who waited, ours {ours:.0} %: who has released takes the lock again \
-                 itself, and nobody has to be told, nor woken"
-            )
+            format!("Served out of order: {ours:.0} : {theirs:.0} %")
         });
         Some(self.against(best, 1.0)?.because(self.beside(best).chain(overtakes)))
     }
@@ -423,20 +414,12 @@ impl<'a> Here<'a> {
         Some(found.and(&[wait, share].into_iter().flatten().collect::<String>()))
     }
 
-    /// What our cycle costs and theirs does not, as far as it is told: requests, the server's time for one, and processor
-    /// times of a cycle.
+    /// What our cycle costs and theirs, as far as it is told: requests and processor times.
     fn beside(&self, who: &str) -> impl Iterator<Item = String> + use<> {
         let (ours, theirs) = (Spent::of(self.row), self.row_of(who).map(Spent::of));
         let told = theirs.map(|theirs| ours.against(&theirs)).unwrap_or_default();
-        let told = (!told.is_empty()).then(|| format!("Ours against {who}: {}", told.join(", ")));
+        let told = (!told.is_empty()).then(|| format!("Beside {who}: {}", told.join(", ")));
         told.into_iter()
-    }
-
-    /// What a free lock does that a floor does not; once is enough.
-    fn beyond_a_floor(&self) -> &'static str {
-        let (share, who) = self.goals.of_the_floor;
-        let told = self.against(who, share).is_some_and(|found| found.holds != Some(true));
-        if told { "What it is spent on stands with the share of the floor's rate." } else { self.goals.free }
     }
 
     /// What becomes of a share of the floor's rate where there is a network in between.
@@ -444,14 +427,14 @@ impl<'a> Here<'a> {
         let row = |who| self.report.row("distance", &self.row.store, who, 1);
         let share = median(row("leasehold")?.shares_of(row("floor")?).into_iter())?;
         let round_trip = self.report.environment.distance.as_ref()?.round_trip_us.p50?;
-        Some(format!("With a round trip of {} it is {} the floor's rate", time(round_trip), times(share)))
+        Some(format!("With a round trip of {}: {} the floor's rate", time(round_trip), times(share)))
     }
 
     /// What so many times theirs is, beside the rate of the floor that has a queue.
     fn reach(&self, who: &str, times: f64) -> Option<String> {
         let wanted = number(times * self.row_of(who)?.cycles_per_s?);
         let floor = number(self.row_of(QUEUE_FLOOR)?.cycles_per_s?);
-        Some(format!("That would be {wanted} cycles/s; the floor with a queue makes {floor} here"))
+        Some(format!("Wanted: {wanted} cycles/s; the floor with a queue makes {floor}"))
     }
 
     /// What changes with more contenders, also for who asks the least.
