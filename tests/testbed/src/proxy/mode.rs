@@ -45,7 +45,8 @@ impl Mode {
         Self::Delay { base, jitter: Duration::ZERO, seed: 0 }
     }
 
-    /// Drops every frame for which `picks` is true, and forwards the others.
+    /// Drops every frame for which `picks` is true, and forwards the others. The end of the stream is a frame without bytes,
+    /// which may be judged more than once.
     pub fn drop_frames(picks: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> Self {
         Self::DropFrames(Predicate(Arc::new(picks)))
     }
@@ -59,6 +60,15 @@ impl Mode {
     /// Whether frames stay until their delay has passed, the mode changes or they are released.
     pub(super) fn keeps(&self) -> bool {
         matches!(self, Self::Delay { .. } | Self::Blackhole | Self::Hold)
+    }
+
+    /// Whether the end of the stream stays until the mode changes.
+    pub(super) fn keeps_end(&self) -> bool {
+        match self {
+            Self::Blackhole | Self::Hold => true,
+            Self::DropFrames(Predicate(picks)) => picks(&[]),
+            Self::Pass | Self::Delay { .. } | Self::CorruptNext(_) => false,
+        }
     }
 
     /// Whether a frame that is about to go is dropped instead; damages it if that is the mode.

@@ -120,9 +120,7 @@ impl<'a> Pump<'a> {
     }
 
     fn is_drained(&self) -> bool {
-        matches!(self.source, Source::Ended)
-            && self.frames.is_empty()
-            && !matches!(self.mode, Mode::Blackhole | Mode::Hold)
+        matches!(self.source, Source::Ended) && self.frames.is_empty() && !self.mode.keeps_end()
     }
 
     fn front_goes(&self) -> bool {

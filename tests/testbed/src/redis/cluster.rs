@@ -229,7 +229,8 @@ impl Cluster {
         let id = cut.id.clone().into_bytes();
         let by_it = Mode::drop_frames(move |message| message.get(SENDER) == Some(&id[..]));
         for (index, other) in self.nodes.iter().enumerate() {
-            let mode = if index == node { Mode::drop_frames(|_| true) } else { by_it.clone() };
+            let mode =
+                if index == node { Mode::drop_frames(|message| !message.is_empty()) } else { by_it.clone() };
             other.way.as_ref().ok_or(io::ErrorKind::Unsupported)?.set_both(mode).await;
         }
         // Its replicas reach it as clients do.

@@ -101,14 +101,18 @@ async fn hold_keeps_replies_until_each_is_released() {
     }
 }
 
-/// The end of the stream is a reply as well.
+/// The end of the stream is a reply as well, and can be held behind frames that go.
 #[tokio::test]
 async fn hold_keeps_the_end_of_the_stream() {
     let setup = Setup::start().await;
     let mut client = setup.client().await;
     setup.proxy.set(ClientToServer, Mode::Hold).await;
 
+    say(&mut client, "held\n").await;
     client.shutdown().await.unwrap();
+    soon(setup.proxy.held(ClientToServer, 1)).await;
+    setup.proxy.set(ClientToServer, Mode::drop_frames(<[u8]>::is_empty)).await;
+    hear(&mut client, "held\n").await;
     never(setup.server_saw(|seen| seen.ends > 0)).await;
     setup.proxy.set(ClientToServer, Mode::Pass).await;
     hear(&mut client, FAREWELL).await;
