@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use futures_util::future::{try_join, try_join_all};
 use leasehold_core::backend::{Grant, LeaseScope, Renewal, Revocation, Revoke};
 use leasehold_core::clock::Moment;
-use leasehold_core::{GuardState, LockGuard, LockManager, LostReason, Mode};
+use leasehold_core::{Effect, GuardState, LockGuard, LockManager, LostReason, Mode};
 
 use crate::{Failure, Outcome, Pace, Session, Task, World, case, ensure};
 
@@ -63,8 +63,10 @@ async fn periodic(world: World, name: String, periods: u32, skew: Duration) -> O
                     guard.release().await?;
                 }
             }
-            // Its last hold goes on for as long as it has to.
-            manager.shutdown().await?;
+            // Its last hold goes on for as long as it has to. A busy server may not confirm the end of the session in time: its
+            // lease ends it then.
+            let closed = manager.shutdown().await;
+            closed.or_else(|error| if error.effect() == Effect::Unknown { Ok(()) } else { Err(error) })?;
             Outcome::Ok((runs, in_time))
         })
     };
@@ -91,7 +93,7 @@ async fn hold_at_least_outlasts_the_release(world: World) -> Outcome {
         let spans: Vec<_> = runs.windows(2).map(|pair| pair[1].since(pair[0])).collect();
         ensure!(spans.iter().all(|span| AT_LEAST <= *span), "held for less than {AT_LEAST:?}: {spans:?}");
     }
-    world.empty(world.soon(), "the holds have ended").await
+    world.empty(world.takeover(), "the holds have ended").await
 }
 
 const PERIOD: Duration = Duration::from_secs(4);
