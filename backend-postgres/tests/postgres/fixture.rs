@@ -17,11 +17,7 @@ pub(crate) struct Fixture {
 
 impl Fixture {
     pub(crate) async fn start() -> Self {
-        Self::on(Setup::new()).await
-    }
-
-    pub(crate) async fn on(setup: Setup) -> Self {
-        Self { server: setup.start().await.unwrap() }
+        Self { server: Setup::new().start().await.unwrap() }
     }
 
     pub(crate) fn config(&self) -> PostgresConfig {

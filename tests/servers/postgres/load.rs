@@ -10,7 +10,7 @@ use testbed::postgres::{Server, Setup};
 use testbed::{BOUND, Beside, Depth, eventually, within};
 
 use super::{calls, connect_user, end_connections, open, url, user};
-use crate::fixture::{NAME, hold, queued, steady};
+use crate::fixture::{hold, queued, steady};
 
 /// Dead entries of a name that a transaction keeps visible are not read again: an answer says where the live ones begin. Nor does
 /// the server plan the statements of a cycle again.
@@ -55,21 +55,6 @@ pub(super) async fn table_is_rewritten_while_one_waits() {
     guard.renew().await.unwrap();
     guard.release().await.unwrap();
     waiting.end("it holds").await.release().await.unwrap();
-}
-
-pub(super) async fn ended_connections_cost_neither_hold_nor_place() {
-    let server = Setup::new().start().await.unwrap();
-    let (one, other) = (open(server.addr(), "").await, open(server.addr(), "").await);
-    let guard = hold(&one).await;
-    let waiting = queued(&other, 0, &one).await;
-    for _ in 0..5 {
-        assert!(end_connections(&server, "application_name = 'leasehold'").await > 0);
-        eventually("the lease is served again", async || guard.renew().await.is_ok()).await;
-        assert_eq!(one.inspect(NAME).await.unwrap().contenders, 1);
-    }
-    let token = guard.token();
-    guard.release().await.unwrap();
-    assert!(waiting.end("it holds").await.token() > token);
 }
 
 /// A password that ends with its connections costs no hold: the next ones are made with the new one.

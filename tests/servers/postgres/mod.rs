@@ -49,7 +49,6 @@ pub(crate) fn trials() -> Vec<Trial> {
         load:
             cycle_beside_an_open_snapshot_reads_no_more
             table_is_rewritten_while_one_waits
-            ended_connections_cost_neither_hold_nor_place
             password_that_changes_is_asked_for_again
             full_server_is_unavailable_and_holds_go_on
             names_are_whole_in_a_database_without_encoding;
