@@ -1,6 +1,6 @@
 //! What breaks between processes and a server, the same on every store that has one: the server or the
-//! way to it fails, step by step, and the promises hold. What is special to a store lies with that store, but for what a
-//! database and the programs around it do to Postgres: `postgres`.
+//! way to it fails, step by step, and the promises hold. What is special to a store lies with that store, but for
+//! Postgres: `postgres`.
 //!
 //! | scenario | where |
 //! |---|---|

@@ -3,16 +3,18 @@
 //! | file | shows |
 //! |---|---|
 //! | `crash` | the server is killed while sessions contend |
-//! | `fence` | no transaction of a stalled holder commits after one of a later holder |
+//! | `fence` | transactions of users with `fence`: what commits, and for whom it waits |
 //! | `history` | promotion, restore to a point in time, dump and restore, the last era: tokens grow |
 //! | `load` | transactions that stay open, maintenance, ended connections, no room for connections |
 //! | `pooler` | PgBouncer in transaction mode |
+//! | `schema` | the schema in the server: its version, its rights, its eras, and its messages |
 
 mod crash;
 mod fence;
 mod history;
 mod load;
 mod pooler;
+mod schema;
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -39,7 +41,12 @@ pub(crate) fn trials() -> Vec<Trial> {
     }
     trials! {
         crash: crash_doubles_neither_lock_nor_token crash_behind_a_pooler_blocks_no_lock;
-        fence: no_stalled_transaction_commits_late;
+        fence:
+            no_stalled_transaction_commits_late
+            token_that_does_not_hold_is_refused
+            nobody_holds_before_the_transaction_ends
+            renewals_and_releases_do_not_wait_for_a_transaction
+            stuck_lock_is_certainly_not_applied;
         history:
             promotion_keeps_the_queue_and_tokens_grow
             synchronous_standby_has_every_grant
@@ -55,6 +62,18 @@ pub(crate) fn trials() -> Vec<Trial> {
         pooler:
             pooler_is_found_out_by_name
             waiters_behind_a_pooler_hold_one_by_one;
+        schema:
+            other_version_is_refused_with_both_numbers
+            executing_functions_is_the_only_right_needed
+            repeatable_read_is_refused_by_name
+            another_history_begins_a_larger_era
+            half_used_counter_begins_anew
+            numbers_leap_after_a_crash
+            end_of_a_session_waits_for_the_disk
+            bound_of_a_lost_history_does_not_count
+            opening_outlasts_a_lock_that_it_needs
+            removal_waits_for_no_session_and_is_told_without_messages
+            holder_without_messages_notifies_a_waiter;
     }
 }
 
