@@ -1,7 +1,5 @@
 //! The conformance kit on the stores of this build, through the facade.
 
-#[cfg(feature = "redis")]
-mod cluster;
 #[cfg(feature = "file")]
 mod file;
 #[cfg(all(feature = "etcd", feature = "file", feature = "postgres", feature = "redis", feature = "zk"))]
@@ -9,17 +7,13 @@ mod guarantees;
 #[cfg(all(feature = "etcd", feature = "migrate", feature = "postgres", feature = "redis", feature = "zk"))]
 mod pairs;
 #[cfg(feature = "redis")]
-mod quorum;
-#[cfg(feature = "redis")]
-mod sentinel;
+mod redis;
 #[cfg(any(feature = "etcd", feature = "postgres", feature = "redis", feature = "zk"))]
 mod server;
 
-#[cfg(any(feature = "etcd", feature = "postgres", feature = "redis", feature = "zk"))]
-use std::net::SocketAddr;
 use std::process::ExitCode;
 
-#[cfg(any(feature = "etcd", feature = "postgres", feature = "redis", feature = "zk"))]
+#[cfg(any(feature = "etcd", feature = "postgres", feature = "zk"))]
 use leasehold::backend::StoreConfig;
 use leasehold_conformance::Suite;
 #[cfg(any(feature = "etcd", feature = "postgres", feature = "redis", feature = "zk"))]
@@ -31,39 +25,30 @@ fn main() -> ExitCode {
     #[cfg(feature = "file")]
     let suite = suite.store(Box::new(file::Directories::new()));
     #[cfg(feature = "redis")]
-    let suite = suite.store(Served::<testbed::redis::Server>::start(redis));
+    let suite = suite.store(Served::start(redis::own));
     // The other stores are CI's.
     if testbed::Depth::of_run() == testbed::Depth::Check {
         return suite.run();
     }
     #[cfg(feature = "redis")]
-    let suite = suite.store(Served::<testbed::redis::Server>::named("redis-string", |addr, namespace| {
-        shared(addr, namespace, leasehold::redis::Format::string())
-    }));
-    #[cfg(feature = "redis")]
-    let suite = suite.store(Served::<testbed::redis::Server>::named("redis-redisson", |addr, namespace| {
-        shared(addr, namespace, leasehold::redis::Format::redisson())
-    }));
-    #[cfg(feature = "redis")]
-    let suite = suite.store(cluster::Shards::start());
-    #[cfg(feature = "redis")]
-    let suite = suite.store(quorum::Quorum::start()).store(sentinel::Watched::start());
-    #[cfg(feature = "redis")]
-    let suite = match server::valkey(redis) {
-        Some(valkey) => suite.store(valkey),
-        None => suite,
-    };
-    #[cfg(feature = "redis")]
-    let suite = match quorum::Quorum::of_valkey() {
-        Some(quorum) => suite.store(quorum),
-        None => suite,
+    let suite = redis::others().into_iter().fold(suite, Suite::store);
+    #[cfg(feature = "etcd")]
+    let suite = match testbed::etcd::current() {
+        Some(program) => {
+            let starting = testbed::etcd::Setup::new().program(program).start();
+            suite.store(Served::of::<testbed::etcd::Etcd>("etcd-3.6", starting, etcd))
+        }
+        None => {
+            testbed::peers::skip("the kit on etcd 3.6", "there is none in target/tools; run: make tools");
+            suite
+        }
     };
     #[cfg(feature = "etcd")]
-    let suite = suite.store(Served::<testbed::etcd::Etcd>::start(etcd));
+    let suite = suite.store(Served::start(etcd));
     #[cfg(feature = "postgres")]
-    let suite = suite.store(Served::<testbed::postgres::Server>::start(postgres));
+    let suite = suite.store(Served::start(postgres));
     #[cfg(feature = "zk")]
-    let suite = suite.store(Served::<testbed::zookeeper::Server>::start(zk));
+    let suite = suite.store(Served::start(zk));
     #[cfg(all(
         feature = "etcd",
         feature = "migrate",
@@ -87,38 +72,19 @@ fn periods() -> (u32, u32) {
     if testbed::Depth::of_run() == testbed::Depth::Soak { (10, 10) } else { (1, 2) }
 }
 
-#[cfg(feature = "redis")]
-fn of_redis(addr: SocketAddr, namespace: &str) -> leasehold::redis::RedisConfig {
-    leasehold::redis::RedisConfig::new(addr.ip().to_string(), addr.port()).prefix(namespace)
-}
-
-#[cfg(feature = "redis")]
-fn redis(addr: SocketAddr, namespace: &str) -> Box<dyn StoreConfig> {
-    Box::new(of_redis(addr, namespace))
-}
-
 #[cfg(feature = "etcd")]
-fn etcd(addr: SocketAddr, namespace: &str) -> Box<dyn StoreConfig> {
-    Box::new(leasehold::etcd::EtcdConfig::new([addr.to_string()]).prefix(namespace))
+fn etcd(server: &testbed::etcd::Etcd, namespace: &str) -> Box<dyn StoreConfig> {
+    Box::new(leasehold::etcd::EtcdConfig::new(server.endpoints()).prefix(namespace))
 }
 
 #[cfg(feature = "postgres")]
-fn postgres(addr: SocketAddr, namespace: &str) -> Box<dyn StoreConfig> {
-    let url = <testbed::postgres::Server as testbed::Server>::url(addr, namespace, "");
+fn postgres(server: &testbed::postgres::Server, namespace: &str) -> Box<dyn StoreConfig> {
+    let url = <testbed::postgres::Server as testbed::Server>::url(server.addr(), namespace, "");
     let mut url = url.trim_end_matches('&').parse().expect("it is a URL");
     Box::new(leasehold::postgres::PostgresConfig::from_url(&mut url).expect("it is right"))
 }
 
 #[cfg(feature = "zk")]
-fn zk(addr: SocketAddr, namespace: &str) -> Box<dyn StoreConfig> {
-    Box::new(leasehold::zk::ZkConfig::new([addr.to_string()]).chroot(format!("/{namespace}")))
-}
-
-/// Locks in the format of another library, distinguished by their keys.
-#[cfg(feature = "redis")]
-fn shared(addr: SocketAddr, namespace: &str, format: leasehold::redis::Format) -> Box<dyn StoreConfig> {
-    // A lock that one process acquires for a second without a pause is left to foreign clients, and a try is refused then:
-    // `turns` of the store's own tests shows that. The cases need a free lock to be granted.
-    let format = format.key(format!("lock of {namespace}: {{name}}")).yield_for(std::time::Duration::ZERO);
-    Box::new(of_redis(addr, namespace).format(format))
+fn zk(server: &testbed::zookeeper::Server, namespace: &str) -> Box<dyn StoreConfig> {
+    Box::new(leasehold::zk::ZkConfig::new([server.addr().to_string()]).chroot(format!("/{namespace}")))
 }

@@ -16,10 +16,10 @@ use crate::server::Served;
 
 /// Every pair, in the phases in which both stores have a say.
 pub(crate) fn subjects() -> Vec<Box<dyn Subject>> {
-    let redis = Arc::from(Served::<testbed::redis::Server>::start(crate::redis));
-    let etcd = Arc::from(Served::<testbed::etcd::Etcd>::start(crate::etcd));
-    let postgres = Arc::from(Served::<testbed::postgres::Server>::start(crate::postgres));
-    let zk = Arc::from(Served::<testbed::zookeeper::Server>::start(crate::zk));
+    let redis = Arc::from(Served::start(crate::redis::own));
+    let etcd = Arc::from(Served::start(crate::etcd));
+    let postgres = Arc::from(Served::start(crate::postgres));
+    let zk = Arc::from(Served::start(crate::zk));
     let pairs: [(_, &Arc<dyn Subject>, _); 6] = [
         ("redis-etcd", &redis, &etcd),
         ("redis-zookeeper", &redis, &zk),

@@ -1,8 +1,7 @@
-//! A store on a server as a subject of the kit: a namespace of the server for each of the kit's.
+//! A store on servers as a subject of the kit: a namespace of these for each of the kit's.
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use leasehold::backend::StoreConfig;
@@ -10,65 +9,60 @@ use leasehold_conformance::{Pace, Subject};
 use testbed::Server;
 use tokio::runtime::Runtime;
 
-/// A server that goes with the test.
+/// Servers that go with the test.
 pub(crate) struct Served<S> {
     name: &'static str,
-    server: S,
-    config: Config,
-    /// Where the server's process is looked after.
+    ttl: Duration,
+    notices_within: Duration,
+    servers: S,
+    config: Config<S>,
+    /// Where the servers' processes are looked after.
     _runtime: Runtime,
 }
 
-/// How a namespace of a server is opened.
-type Config = fn(SocketAddr, &str) -> Box<dyn StoreConfig>;
+/// How a namespace of servers is opened.
+type Config<S> = fn(&S, &str) -> Box<dyn StoreConfig>;
 
 impl<S: Server> Served<S> {
-    pub(crate) fn start(config: Config) -> Box<dyn Subject> {
+    pub(crate) fn start(config: Config<S>) -> Box<dyn Subject> {
         Self::named(S::NAME, config)
     }
 
     /// One of several ways to use such a server.
-    pub(crate) fn named(name: &'static str, config: Config) -> Box<dyn Subject> {
-        Self::started(name, S::start(), config)
+    pub(crate) fn named(name: &'static str, config: Config<S>) -> Box<dyn Subject> {
+        Self::of::<S>(name, S::start(), config)
     }
+}
 
-    fn started(
+impl<S: Send + Sync + 'static> Served<S> {
+    /// Several servers of one kind, or another program in their place.
+    pub(crate) fn of<K: Server>(
         name: &'static str,
         starting: impl Future<Output = io::Result<S>>,
-        config: Config,
+        config: Config<S>,
     ) -> Box<dyn Subject> {
         let runtime = Runtime::new().expect("there is room for a runtime");
-        let server = runtime.block_on(starting).unwrap_or_else(|error| panic!("{error}"));
-        Box::new(Self { name, server, config, _runtime: runtime })
+        let servers = runtime.block_on(starting).unwrap_or_else(|error| panic!("{error}"));
+        let (ttl, notices_within) = (K::TTL, K::NOTICES_WITHIN);
+        Box::new(Self { name, ttl, notices_within, servers, config, _runtime: runtime })
     }
 }
 
-/// Valkey in the place of Redis, where there is one.
-#[cfg(feature = "redis")]
-pub(crate) fn valkey(config: Config) -> Option<Box<dyn Subject>> {
-    let Some(program) = testbed::redis::valkey() else {
-        testbed::peers::skip("the kit on Valkey", "there is none in target/tools; run: make tools");
-        return None;
-    };
-    let starting = testbed::redis::Settings::new().program(program).start();
-    Some(Served::<testbed::redis::Server>::started("valkey", starting, config))
-}
-
-impl<S: Server> Subject for Served<S> {
+impl<S: Send + Sync + 'static> Subject for Served<S> {
     fn name(&self) -> &str {
         self.name
     }
 
     fn pace(&self) -> Pace {
-        Pace::Real { ttl: S::TTL }
+        Pace::Real { ttl: self.ttl }
     }
 
     fn config(&self, namespace: &str) -> Box<dyn StoreConfig> {
-        (self.config)(self.server.addr(), namespace)
+        (self.config)(&self.servers, namespace)
     }
 
     fn expiry_granularity(&self) -> Duration {
-        S::NOTICES_WITHIN
+        self.notices_within
     }
 
     fn periods(&self) -> (u32, u32) {

@@ -1,5 +1,4 @@
-//! The etcd store on real servers: the kit on a current one, and every fault by its own test on the
-//! installed one.
+//! What is special to the etcd store, on real servers.
 //!
 //! Each test starts the servers it needs, as they count requests, break, or are broken.
 
@@ -8,7 +7,6 @@
 mod cluster;
 mod counts;
 mod fixture;
-mod kit;
 mod network;
 mod outside;
 mod replies;
@@ -22,11 +20,13 @@ mod tokens;
 
 use std::process::ExitCode;
 
-use leasehold_conformance::Suite;
+use libtest_mimic::{Arguments, Trial};
 
 fn main() -> ExitCode {
-    let mut suite = Suite::new().threads(THREADS);
-    for trial in [
+    let mut arguments = Arguments::from_args();
+    // They mostly wait; more at a time would starve the servers of a small machine.
+    arguments.test_threads.get_or_insert(8);
+    let trials: [Vec<Trial>; 12] = [
         cluster::trials(),
         counts::trials(),
         network::trials(),
@@ -39,17 +39,6 @@ fn main() -> ExitCode {
         sharing::trials(),
         starved::trials(),
         tokens::trials(),
-    ]
-    .into_iter()
-    .flatten()
-    {
-        suite = suite.trial(trial);
-    }
-    match kit::Server::start() {
-        Some(server) => suite.store(Box::new(server)).run(),
-        None => suite.run(),
-    }
+    ];
+    libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit_code()
 }
-
-/// They mostly wait; more at a time would starve the servers of a small machine.
-const THREADS: usize = 8;
