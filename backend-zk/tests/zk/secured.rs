@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{ErrorKind, LockManager, Tls};
-use testbed::Certificates;
 use testbed::zookeeper::Setup;
+use testbed::{Certificates, Proxy};
 
 use crate::fixture::{BOUND, Fixture, TTL, eventually, hold_aside, server};
-use crate::switch::Switch;
 
 /// The four-letter words are sent over TLS, too.
 pub(crate) async fn a_server_behind_tls_is_diagnosed(fixture: Arc<Fixture>) {
@@ -27,8 +26,8 @@ pub(crate) async fn a_certificate_that_is_exchanged_throws_nobody_out(fixture: A
         (Certificates::new("client").unwrap(), Certificates::new("client").unwrap());
     let (good, bad) =
         tokio::join!(server(Setup::new().tls(&certificates)), server(Setup::new().tls(&stranger)));
-    let switch = Switch::start(good.tls_addr()).await;
-    let space = fixture.space_on([format!("localhost:{}", switch.addr().port())]);
+    let way = Proxy::start(good.tls_addr()).unwrap();
+    let space = fixture.space_on([format!("localhost:{}", way.addr().port())]);
     let config = space.config().tls(known(trusting(&certificates), &certificates));
     let builder = LockManager::builder(config).ttl(TTL).connect_timeout(Duration::from_secs(2));
     let locks = builder.connect_wait(BOUND).build().await.unwrap();
@@ -38,7 +37,7 @@ pub(crate) async fn a_certificate_that_is_exchanged_throws_nobody_out(fixture: A
     let waiting = hold_aside(&locks, "a");
     outside.has(&space.directory("a"), 2).await;
 
-    switch.turn(bad.tls_addr());
+    way.lead_to(bad.tls_addr()).await;
     // A caller that comes before the end of the session is known waits like the others.
     eventually("who comes is told", async || {
         let told = locks.lock("b").unwrap().wait(TTL).acquire().await.map(drop).expect_err("no way to it");
@@ -47,7 +46,7 @@ pub(crate) async fn a_certificate_that_is_exchanged_throws_nobody_out(fixture: A
         is_named
     })
     .await;
-    switch.turn(good.tls_addr());
+    way.lead_to(good.tls_addr()).await;
     outside.has(&space.directory("a"), 2).await;
     holder.release().await.unwrap();
     waiting.end("it holds").await.release().await.unwrap();

@@ -1,4 +1,4 @@
-//! A proxy that can change its server, or give clients that reconnect a new session.
+//! A proxy that can give clients that reconnect a new session, as some servers of the same protocol do.
 
 use std::net::SocketAddr;
 
@@ -10,56 +10,44 @@ use tokio::task::JoinSet;
 
 pub(crate) struct Switch {
     addr: SocketAddr,
-    ways: watch::Sender<Way>,
+    forgets: watch::Sender<bool>,
     _port: Port,
     _acceptor: JoinSet<()>,
-}
-
-#[derive(Clone, Copy)]
-struct Way {
-    to: SocketAddr,
-    /// Each connection gets a new session, as on some servers of the same protocol.
-    forgets: bool,
 }
 
 impl Switch {
     pub(crate) async fn start(to: SocketAddr) -> Self {
         let port = Port::reserve().unwrap();
         let listener = port.listen().unwrap();
-        let ways = watch::Sender::new(Way { to, forgets: false });
-        let turns = ways.subscribe();
+        let forgets = watch::Sender::new(false);
+        let turns = forgets.subscribe();
         let mut acceptor = JoinSet::new();
         acceptor.spawn(async move {
             let mut connections = JoinSet::new();
             loop {
                 let (client, _) = listener.accept().await.unwrap();
-                connections.spawn(serve(client, turns.clone()));
+                connections.spawn(serve(client, to, turns.clone()));
             }
         });
-        Self { addr: port.addr(), ways, _port: port, _acceptor: acceptor }
+        Self { addr: port.addr(), forgets, _port: port, _acceptor: acceptor }
     }
 
     pub(crate) fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Breaks all connections, and forwards later ones to `to`.
-    pub(crate) fn turn(&self, to: SocketAddr) {
-        self.ways.send_modify(|way| way.to = to);
-    }
-
     /// Breaks all connections; a client that reconnects gets a new session.
     pub(crate) fn forget_sessions(&self) {
-        self.ways.send_modify(|way| way.forgets = true);
+        self.forgets.send_replace(true);
     }
 }
 
 /// Ends with either side, or at the next turn.
-async fn serve(mut client: TcpStream, mut turns: watch::Receiver<Way>) {
-    let way = *turns.borrow_and_update();
+async fn serve(mut client: TcpStream, to: SocketAddr, mut turns: watch::Receiver<bool>) {
+    let forgets = *turns.borrow_and_update();
     let carried = async {
-        let mut server = TcpStream::connect(way.to).await?;
-        if way.forgets {
+        let mut server = TcpStream::connect(to).await?;
+        if forgets {
             let length = client.read_u32().await?;
             let mut hello = vec![0; length as usize];
             client.read_exact(&mut hello).await?;
