@@ -49,7 +49,8 @@ impl Session {
     /// Connects again whenever the connections have failed: messages are heard on them.
     pub(super) async fn keep_connected(self: Arc<Self>) {
         let mut pauses = Backoff::of_requests(self.env());
-        loop {
+        // RACE: a busy machine polls this first when the session has ended and its connections were closed.
+        while !self.ended.is_cancelled() {
             match self.line().await {
                 Ok((line, _)) => {
                     pauses.reset();
