@@ -10,7 +10,7 @@ CREATE SCHEMA @schema@;
 SET LOCAL search_path = @schema@;
 
 -- The origin of the numbers' high part. A change of timeline, system or counter begins another era. A crash does not: eras that
--- it used up would come again on another timeline, which forked before it.
+-- it used up would come again on another timeline, which forked before it. The first is the clock's, above a dropped schema's.
 CREATE TABLE origin (one boolean PRIMARY KEY DEFAULT true CHECK (one), version int NOT NULL, era int NOT NULL,
                      crashes int NOT NULL, timeline int NOT NULL, system bigint NOT NULL, counter oid NOT NULL);
 -- The recovery after a crash empties it, also on a standby that is promoted. Without a leap of the counter numbers would come
@@ -483,12 +483,13 @@ BEGIN
   END IF;
 END $$;
 
-INSERT INTO origin SELECT true, 1, greatest(1, timeline()), 0, timeline(), p.system_identifier, 'counter'::regclass::oid
-  FROM pg_control_system() p;
 INSERT INTO uncrashed DEFAULT VALUES;
 -- What a function runs with, whoever calls it. A plan that was made while the tables were empty stays with a connection: it has to
 -- be one by index. A transaction of a user waits for a lock as long as its own setting says.
-DO $$ DECLARE f regprocedure; BEGIN
+DO $$ DECLARE f regprocedure; n bigint := greatest(0, extract(epoch FROM now()) - 1767225600) * 262144; BEGIN
+  PERFORM setval('counter', (n & 549755813887) + 1);
+  INSERT INTO origin SELECT true, 1, greatest(1, timeline()) + (n >> 39)::int, 0, timeline(), p.system_identifier,
+    'counter'::regclass::oid FROM pg_control_system() p;
   FOR f IN SELECT p.oid FROM pg_proc p WHERE p.pronamespace = current_schema()::regnamespace AND p.prosecdef LOOP
     EXECUTE format('ALTER FUNCTION %s SET search_path = pg_catalog, @schema@, pg_temp SET jit = off SET enable_seqscan = off
       SET enable_bitmapscan = off SET enable_mergejoin = off SET enable_hashjoin = off SET plan_cache_mode = force_generic_plan

@@ -89,7 +89,7 @@ async fn open(hosts: impl Display, more: &str) -> LockManager {
 
 impl Store for Server {
     const FORGOTTEN: &[LostReason] = &[LostReason::SessionLost, LostReason::Expired];
-    const TOKENS_OUTLAST_DATA: bool = false;
+    const TOKENS_OUTLAST_DATA: bool = true;
 
     /// As a forced revocation does, of one entry.
     async fn remove(&self, namespace: &str, place: usize) {
