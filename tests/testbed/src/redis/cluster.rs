@@ -193,6 +193,20 @@ impl Cluster {
         Ok(())
     }
 
+    /// Waits until one of two servers has slots, and the other one follows it. A server that loses its last slot follows whoever has
+    /// taken that one: if a slot moves during a fail-over, that may be the primary of other keys.
+    pub async fn reunite(&self, pair: [usize; 2]) -> io::Result<()> {
+        let owners = self.nodes[pair[0]].owners().await?;
+        let port = |node: usize| self.nodes[node].server.addr().port();
+        let has_slots = |node| owners.values().any(|owner| *owner == port(node));
+        let [primary, replica] = if has_slots(pair[0]) { pair } else { [pair[1], pair[0]] };
+        let said = self.server(replica).info("replication").await?;
+        if said.get("master_port").map(String::as_str) != Some(&*port(primary).to_string()) {
+            self.nodes[replica].ok(&["CLUSTER", "REPLICATE", &self.nodes[primary].id]).await?;
+        }
+        self.server(replica).follows().await
+    }
+
     /// Lets a replica take its primary's place without losing anything, and waits until all know. A replica that takes its
     /// primary to be down refuses that for a moment, and gives an attempt up after five seconds.
     pub async fn fail_over(&self, replica: usize) -> io::Result<()> {
