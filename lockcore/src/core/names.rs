@@ -15,8 +15,10 @@
 //!
 //! A shard's mutex is taken before those of its names, never after. Checked by the tests below.
 
-use std::collections::HashMap;
+use std::borrow::Borrow;
+use std::collections::HashSet;
 use std::future::poll_fn;
+use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Weak};
 use std::task::Poll;
 
@@ -38,7 +40,8 @@ pub(crate) struct Names<W> {
 }
 
 struct Shard<W> {
-    names: HashMap<LockName, Arc<Name<W>>>,
+    /// By their names, of which there is no second copy here.
+    names: HashSet<Arc<Name<W>>>,
     /// The size at which idle names are forgotten.
     full: usize,
 }
@@ -87,7 +90,7 @@ impl Counted for Arc<Ownership> {
 
 impl<W> Names<W> {
     pub(crate) fn new() -> Self {
-        let shard = || Mutex::new(Shard { names: HashMap::default(), full: KEPT_PER_SHARD });
+        let shard = || Mutex::new(Shard { names: HashSet::default(), full: KEPT_PER_SHARD });
         Self { shards: std::iter::repeat_with(shard).take(SHARDS).collect() }
     }
 
@@ -102,7 +105,7 @@ impl<W> Names<W> {
         }
         let state = NameState { queue: NameQueue::new(), news: None, request: None };
         let new = Arc::new(Name { lock_name: name.clone(), state: Mutex::new(state) });
-        shard.names.insert(name.clone(), Arc::clone(&new));
+        shard.names.insert(Arc::clone(&new));
         new
     }
 
@@ -115,10 +118,10 @@ impl<W> Names<W> {
     pub(crate) fn collect<R>(&self, mut pick: impl FnMut(&LockName, &mut NameState<W>) -> Vec<R>) -> Vec<R> {
         let mut picked = Vec::new();
         for shard in &self.shards {
-            for (text, name) in &shard.lock().names {
-                let found = name.with(|state| pick(text, state));
+            for name in &shard.lock().names {
+                let found = name.with(|state| pick(&name.lock_name, state));
                 if !found.is_empty() {
-                    picked.push((text.clone(), found));
+                    picked.push((name.lock_name.clone(), found));
                 }
             }
         }
@@ -155,8 +158,29 @@ impl<W> Shard<W> {
     fn forget(&mut self) {
         // RACE: a name is shared by `of` and `known`, with the shard locked, and otherwise cloned. So one of
         // which there is no clone here gets none (names-1).
-        self.names.retain(|_, name| Arc::strong_count(name) > 1 || !name.with(|state| state.queue.is_idle()));
+        self.names.retain(|name| Arc::strong_count(name) > 1 || !name.with(|state| state.queue.is_idle()));
         self.full = KEPT_PER_SHARD.max(self.names.len() * 2);
+    }
+}
+
+/// A name exists once, so its text stands for it.
+impl<W> PartialEq for Name<W> {
+    fn eq(&self, other: &Self) -> bool {
+        self.lock_name == other.lock_name
+    }
+}
+
+impl<W> Eq for Name<W> {}
+
+impl<W> Hash for Name<W> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.lock_name.hash(state);
+    }
+}
+
+impl<W> Borrow<LockName> for Arc<Name<W>> {
+    fn borrow(&self) -> &LockName {
+        &self.lock_name
     }
 }
 

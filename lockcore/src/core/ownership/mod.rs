@@ -49,10 +49,16 @@ pub(crate) struct Ownership {
 
 struct Status {
     standing: Standing,
+    /// Made when it is first needed: most holds have none of it.
+    extras: Option<Box<Extras>>,
+}
+
+#[derive(Default)]
+struct Extras {
     /// When its present guard has held it for its `max_hold`.
     max_hold: Option<Moment>,
     /// Of a guard with a `hold_at_least`.
-    at_least: Option<Box<AtLeast>>,
+    at_least: Option<AtLeast>,
     /// Counts the works that run under it; made with the first one, and closed.
     works: Option<TaskTracker>,
     /// Of each guard, by its index: made when its changes are first watched.
@@ -89,9 +95,8 @@ impl Standing {
 
 impl Ownership {
     pub(crate) fn new(grant: Grant, mode: Mode, lease_deadline: Arc<LeaseDeadline>, slot: usize) -> Self {
-        let (state, watchers) = (on_lease(&lease_deadline), SmallVec::new());
-        let standing = Standing { state, revocation_deadline: None };
-        let status = Status { standing, max_hold: None, at_least: None, works: None, watchers };
+        let standing = Standing { state: on_lease(&lease_deadline), revocation_deadline: None };
+        let status = Status { standing, extras: None };
         let (status, slot) = (Mutex::new(status), AtomicUsize::new(slot));
         Self {
             grant,
@@ -181,16 +186,14 @@ impl Ownership {
     /// When it ends by itself (ownership-4), if it does and has not ended.
     pub(crate) fn ends_at(&self) -> Option<Moment> {
         let status = self.status.lock();
-        match &status.at_least {
-            Some(at_least) if at_least.put_off.is_some() => Some(at_least.until),
-            _ => status.ends().filter(|_| !status.standing.is_lost()).map(|(at, _)| at),
-        }
+        let ends = || status.ends().filter(|_| !status.standing.is_lost()).map(|(at, _)| at);
+        status.put_off_until().or_else(ends)
     }
 
     /// Its present guard holds it until `at`, and no longer.
     pub(crate) fn hold_until(&self, at: Moment) {
         self.change(|status| {
-            status.max_hold = Some(at);
+            status.extras().max_hold = Some(at);
             self.shorten(status);
             true
         });
@@ -198,7 +201,7 @@ impl Ownership {
 
     /// Its present guard is not released before `until`.
     pub(crate) fn hold_at_least_until(&self, until: Moment) {
-        self.status.lock().at_least = Some(Box::new(AtLeast { until, put_off: None }));
+        self.status.lock().extras().at_least = Some(AtLeast { until, put_off: None });
     }
 
     /// Ends it for its guard, for `reason`, and puts its release off, if its `hold_at_least` says so at `now`. `kept` stays until
@@ -210,13 +213,14 @@ impl Ownership {
             if is_over || status.standing.revocation_deadline.is_some() {
                 return false;
             }
-            let Some(at_least) = status.at_least.as_mut().filter(|at_least| now < at_least.until) else {
+            let at_least = status.extras.as_mut().and_then(|extras| extras.at_least.as_mut());
+            let Some(at_least) = at_least.filter(|at_least| now < at_least.until) else {
                 return false;
             };
             at_least.put_off = Some(kept());
             self.held_before.store(ENDED, Ordering::Release);
             status.standing.state = GuardState::Lost(reason);
-            (std::mem::take(&mut status.watchers), status.standing)
+            (status.take_watchers(), status.standing)
         };
         for (_, watchers) in watchers {
             waking(|| watchers.send_replace(last));
@@ -229,17 +233,18 @@ impl Ownership {
         // RACE: with `status` locked, as `end` has it: work that its end does not wait for never begins (release-6).
         let mut status = self.status.lock();
         let begun = !status.standing.is_lost();
-        begun.then(|| status.works.get_or_insert_with(closed_tracker).token())
+        begun.then(|| status.extras().works.get_or_insert_with(closed_tracker).token())
     }
 
     /// The works that were begun under it and are not dropped, if there are any.
     pub(crate) fn works(&self) -> Option<TaskTracker> {
-        self.status.lock().works.clone().filter(|works| !works.is_empty())
+        let works = self.status.lock().extras.as_ref()?.works.clone();
+        works.filter(|works| !works.is_empty())
     }
 
     /// Whether its guard is done and its release is put off.
     pub(crate) fn is_put_off(&self) -> bool {
-        self.status.lock().is_put_off()
+        self.status.lock().put_off_until().is_some()
     }
 
     /// Ends an ownership that is put off, at once; whether this call did.
@@ -255,9 +260,9 @@ impl Ownership {
     fn end_put_off_if(&self, is_due: impl FnOnce(Moment) -> bool) -> bool {
         let kept = {
             let mut status = self.status.lock();
-            let at_least =
-                status.at_least.take_if(|at_least| at_least.put_off.is_some() && is_due(at_least.until));
-            at_least.and_then(|at_least| at_least.put_off)
+            let is_due = status.put_off_until().is_some_and(is_due);
+            let extras = status.extras.as_mut().filter(|_| is_due);
+            extras.and_then(|extras| extras.at_least.take()?.put_off)
         };
         let ended = kept.is_some();
         if ended {
@@ -290,14 +295,14 @@ impl Ownership {
             if status.standing.is_lost() || !change(&mut status) {
                 return false;
             }
-            status.watchers.clone()
+            status.watchers().to_vec()
         };
         for (_, watchers) in all {
             // RACE: another change may be reported at the same time. Each reports the state by then, and nothing
             // to watchers that were taken away: the call that took them notifies them.
             let news = |told: &mut Standing| {
                 let status = self.status.lock();
-                let theirs = status.watchers.iter().any(|(_, present)| present.same_channel(&watchers));
+                let theirs = status.watchers().iter().any(|(_, present)| present.same_channel(&watchers));
                 let standing = status.standing;
                 theirs && std::mem::replace(told, standing) != standing
             };
@@ -325,7 +330,7 @@ impl Ownership {
             let reason = why(&status)?;
             self.held_before.store(ENDED, Ordering::Release);
             status.standing.state = GuardState::Lost(reason);
-            (std::mem::take(&mut status.watchers), status.standing, reason)
+            (status.take_watchers(), status.standing, reason)
         };
         metrics::add(metrics::HELD, -1.0);
         for (_, watchers) in watchers {
@@ -339,7 +344,9 @@ impl Ownership {
     pub(crate) fn pass_on(&self, guard: u16, now: Moment) -> Option<Option<Watchers>> {
         let mut status = self.status.lock();
         self.is_well(&status, now).then(|| {
-            (status.max_hold, status.at_least) = (None, None);
+            if let Some(extras) = &mut status.extras {
+                (extras.max_hold, extras.at_least) = (None, None);
+            }
             status.without(guard)
         })
     }
@@ -356,11 +363,11 @@ impl Ownership {
         if status.standing.is_lost() {
             return watch::channel(standing).1;
         }
-        if let Some((_, watchers)) = status.watchers.iter().find(|(watched, _)| *watched == guard) {
+        if let Some((_, watchers)) = status.watchers().iter().find(|(watched, _)| *watched == guard) {
             return watchers.subscribe();
         }
         let (sender, watcher) = watch::channel(standing);
-        status.watchers.push((guard, sender));
+        status.extras().watchers.push((guard, sender));
         watcher
     }
 
@@ -378,15 +385,30 @@ impl Ownership {
 }
 
 impl Status {
+    fn extras(&mut self) -> &mut Extras {
+        self.extras.get_or_insert_default()
+    }
+
+    fn watchers(&self) -> &[(u16, Watchers)] {
+        self.extras.as_ref().map_or(&[][..], |extras| &extras.watchers)
+    }
+
+    fn take_watchers(&mut self) -> SmallVec<[(u16, Watchers); 1]> {
+        self.extras.as_mut().map(|extras| std::mem::take(&mut extras.watchers)).unwrap_or_default()
+    }
+
     /// When ownership-4 ends it, if it does, and the reason.
     fn ends(&self) -> Option<(Moment, LostReason)> {
         let revoked = self.standing.revocation_deadline.map(|at| (at, LostReason::Revoked));
-        let max_hold = self.max_hold.map(|at| (at, LostReason::MaxHold));
+        let max_hold = self.extras.as_ref().and_then(|extras| extras.max_hold);
+        let max_hold = max_hold.map(|at| (at, LostReason::MaxHold));
         revoked.into_iter().chain(max_hold).min()
     }
 
-    fn is_put_off(&self) -> bool {
-        self.at_least.as_ref().is_some_and(|at_least| at_least.put_off.is_some())
+    /// When its release is sent, if that is put off.
+    fn put_off_until(&self) -> Option<Moment> {
+        let at_least = self.extras.as_ref()?.at_least.as_ref()?;
+        at_least.put_off.as_ref().map(|_| at_least.until)
     }
 
     /// Why ownership-4 has ended it at `now`, if it has, and not its lease before that.
@@ -396,8 +418,9 @@ impl Status {
     }
 
     fn without(&mut self, guard: u16) -> Option<Watchers> {
-        let place = self.watchers.iter().position(|(watched, _)| *watched == guard)?;
-        Some(self.watchers.swap_remove(place).1)
+        let watchers = &mut self.extras.as_mut()?.watchers;
+        let place = watchers.iter().position(|(watched, _)| *watched == guard)?;
+        Some(watchers.swap_remove(place).1)
     }
 }
 

@@ -50,7 +50,9 @@ struct Others<T, W> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct LocalGrant<T> {
     held: T,
-    wish: Wish,
+    mode: Mode,
+    /// No other caller may join it. Apart from the mode: a `Wish` would take room for four bytes.
+    alone: bool,
     until: Moment,
     index: u16,
     limit: u16,
@@ -134,7 +136,7 @@ impl<T: Counted, W> NameQueue<T, W> {
     /// of a release.
     pub(crate) fn try_claim(&mut self, wish: Wish, joins: impl FnMut(&T, Moment) -> bool) -> Claim<T> {
         let claim = self.claim(wish, joins);
-        let held = || self.grants().filter(|grant| grant.is_held()).map(|grant| grant.wish.mode);
+        let held = || self.grants().filter(|grant| grant.is_held()).map(|grant| grant.mode);
         let is_busy =
             || self.is_waited_for() || self.acquiring.is_some() || !Load::from_iter(held()).admits(wish.mode);
         if matches!(claim, Claim::Wait) && is_busy() { Claim::Busy } else { claim }
@@ -181,7 +183,8 @@ impl<T: Counted, W> NameQueue<T, W> {
         debug_assert_eq!(self.acquiring, Some(wish.mode), "queue-1");
         self.acquiring = None;
         let (counter, until) = (held.counter(), now + budget.window);
-        let grant = LocalGrant { held, wish, until, index: 0, limit: budget.limit, guards: 1 };
+        let Wish { mode, alone } = wish;
+        let grant = LocalGrant { held, mode, alone, until, index: 0, limit: budget.limit, guards: 1 };
         match FencingToken::new(counter, 0).filter(|_| self.next_counter <= counter) {
             Some(token) => {
                 self.next_counter = counter + 1;
@@ -201,8 +204,8 @@ impl<T: Counted, W> NameQueue<T, W> {
         let Some(mode) = self.acquiring.take() else {
             return;
         };
-        let (wish, until) = (Wish { mode, alone: true }, Moment::from_nanos(0));
-        self.keep(LocalGrant { held, wish, until, index: 0, limit: 0, guards: 0 });
+        let until = Moment::from_nanos(0);
+        self.keep(LocalGrant { held, mode, alone: true, until, index: 0, limit: 0, guards: 0 });
     }
 
     /// The acquisition has ended, and the store keeps nothing of it.
@@ -229,14 +232,14 @@ impl<T: Counted, W> NameQueue<T, W> {
             return (Released::Stays, None);
         }
         if let Some(waiters) = waiters
-            && waiters.front().is_some_and(|first| first.wish.mode == grant.wish.mode)
+            && waiters.front().is_some_and(|first| first.wish.mode == grant.mode)
             && !is_asked
             && grant.index < grant.limit
             && now < grant.until
             && passes()
             && let Some(Queued { wish, waiter, .. }) = waiters.pop_front()
         {
-            grant.wish = wish;
+            grant.alone = wish.alone;
             let (held, token) = grant.pass();
             return (Released::Stays, Some((Claim::Hold(held, token), waiter)));
         }
@@ -337,7 +340,7 @@ impl<T: Counted, W> NameQueue<T, W> {
 
     /// Of everything that this process has at the store.
     fn load(&self) -> Load {
-        self.grants().map(|grant| grant.wish.mode).collect()
+        self.grants().map(|grant| grant.mode).collect()
     }
 
     fn join_or_lead(&mut self, wish: Wish, joins: impl FnMut(&T, Moment) -> bool) -> Option<Claim<T>> {
@@ -375,7 +378,7 @@ impl<T: Counted> LocalGrant<T> {
 
     /// Whether one more guard may have it.
     fn is_open(&self) -> bool {
-        self.is_held() && self.wish.mode == Mode::SHARED && !self.wish.alone && self.index < self.limit
+        self.is_held() && self.mode == Mode::SHARED && !self.alone && self.index < self.limit
     }
 
     /// To one more guard.
