@@ -149,6 +149,11 @@ impl Contender {
         Self { ttl, margin, phase, ask: Ask::default(), asked: None, check_is_due: false, checked_at: None }
     }
 
+    /// For how long the server keeps it without a refresh.
+    pub(crate) fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
     /// The next action at `now`.
     pub(crate) fn step(&mut self, now: Moment) -> Step {
         self.expire(now);

@@ -112,7 +112,6 @@ impl<'s> Acquisition<'s> {
             name: request.name.clone(),
             owner: request.owner,
             lease,
-            ttl,
             contender: Mutex::new(Contender::new(ttl, session.env.timing().margin(ttl))),
             heard: Notify::new(),
             base: std::sync::OnceLock::new(),
@@ -165,10 +164,10 @@ impl<'s> Acquisition<'s> {
     /// Sends the request to enter.
     async fn enter(&mut self, queues: bool, give_up_at: Moment) -> Result<Reply> {
         let session = self.session;
-        let Kept { name, owner, ttl, .. } = &*self.entry;
+        let Kept { name, owner, .. } = &*self.entry;
         let operation = if self.mode == Mode::EXCLUSIVE { "acquire" } else { "share" };
         let mut call = session.operation(operation, &[name])?;
-        call.arg(session.inboxes.told()).arg(&owner.hex_digits()).arg(millis(*ttl));
+        call.arg(session.inboxes.told()).arg(&owner.hex_digits()).arg(millis(self.entry.ttl()));
         call.arg_of(&[&session.inbox_for(name), " ", &self.info]);
         if self.mode != Mode::EXCLUSIVE {
             call.arg(scripts::mode(self.mode));

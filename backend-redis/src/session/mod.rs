@@ -133,7 +133,6 @@ pub(crate) struct Kept {
     name: LockName,
     owner: OwnerId,
     lease: LeaseId,
-    ttl: Duration,
     contender: Mutex<Contender>,
     /// The base that was added to the counter of its grant; after a reconnect the next grant may get a larger one.
     base: OnceLock<u64>,
@@ -370,7 +369,11 @@ impl Kept {
     }
 
     fn lease(&self, deadline: Deadline) -> Lease {
-        Lease::new(self.lease, LeaseScope::Entry, self.ttl, deadline)
+        Lease::new(self.lease, LeaseScope::Entry, self.ttl(), deadline)
+    }
+
+    fn ttl(&self) -> Duration {
+        self.contender.lock().ttl()
     }
 }
 

@@ -57,7 +57,7 @@ impl Session {
     pub(super) fn leave(self: &Arc<Self>, entry: &Kept) {
         let is_first = self.left.lock().insert(entry.owner);
         let unanswered = entry.unanswered.lock().clone();
-        self.release_in_background(&entry.name, entry.owner, entry.ttl, unanswered, is_first);
+        self.release_in_background(&entry.name, entry.owner, entry.ttl(), unanswered, is_first);
     }
 
     /// Releases until no request may arrive any more. A grant to an owner that is in `left` meanwhile is released at once.
