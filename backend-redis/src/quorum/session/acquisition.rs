@@ -44,9 +44,7 @@ impl<'s> Acquisition<'s> {
         let ticket = Ticket { time, owner };
         let entry = Arc::new(KeptVotes {
             name: request.name.clone(),
-            ticket,
             lease,
-            ttl,
             waits,
             label: Arc::clone(&request.label),
             metadata: request.metadata.clone(),
@@ -105,9 +103,9 @@ impl<'s> Acquisition<'s> {
         if !self.session.revoked.lock().is_empty() {
             self.session.may_be_revoked.notify_one();
         }
-        let KeptVotes { name, ticket, lease, ttl, .. } = &*self.entry;
-        let lease = Lease::new(*lease, LeaseScope::Entry, *ttl, deadline);
-        Ok(Grant::new(name.clone(), ticket.owner, lease, token))
+        let KeptVotes { name, lease, .. } = &*self.entry;
+        let lease = Lease::new(*lease, LeaseScope::Entry, self.entry.ttl(), deadline);
+        Ok(Grant::new(name.clone(), self.entry.ticket().owner, lease, token))
     }
 
     fn too_few(&self, asking: &Asking) -> Error {

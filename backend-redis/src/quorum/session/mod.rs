@@ -78,9 +78,7 @@ pub(crate) struct Session {
 #[derive(Debug)]
 pub(crate) struct KeptVotes {
     name: LockName,
-    ticket: Ticket,
     lease: LeaseId,
-    ttl: Duration,
     waits: bool,
     /// Shown by `inspect`.
     label: Arc<str>,
@@ -311,7 +309,16 @@ impl KeptVotes {
     }
 
     fn ballot(&self) -> Ballot {
-        Ballot { ticket: self.ticket, round: self.contender.lock().round }
+        let contender = self.contender.lock();
+        Ballot { ticket: contender.ticket(), round: contender.round }
+    }
+
+    fn ticket(&self) -> Ticket {
+        self.contender.lock().ticket()
+    }
+
+    fn ttl(&self) -> Duration {
+        self.contender.lock().ttl()
     }
 }
 

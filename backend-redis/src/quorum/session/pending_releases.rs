@@ -91,7 +91,7 @@ impl Session {
         if servers.is_empty() {
             return;
         }
-        let (ttl, call) = (entry.ttl, self.release_call(&entry.name, entry.ballot()));
+        let (ttl, call) = (entry.ttl(), self.release_call(&entry.name, entry.ballot()));
         let releasing = Mutex::new(Releasing::new(self.size, None));
         let left = Arc::new(Left { asking: entry.asking.lock().clone(), ttl, call, releasing });
         drop(self.begin_release(&left, servers));

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::{StreamExt, stream};
 use leasehold_core::backend::{LeaseId, Renewal, StoreEvent};
 use leasehold_core::clock::Moment;
 use leasehold_core::{ErrorKind, LostReason, Result};
@@ -35,15 +36,20 @@ impl Session {
                 Some((Arc::clone(entry), number?))
             };
             let votes: Vec<Vote> = known.iter().flatten().filter_map(vote).collect();
-            for votes in votes.chunks(BATCH) {
-                let (session, votes, tell) = (Arc::clone(self), votes.to_vec(), tell.clone());
-                self.env.spawn(async move {
-                    let renewing = session.renew_at(server, &votes);
-                    let renewed = session.life.closed.run_until_cancelled(renewing).await;
-                    // The caller may have left.
-                    let _ = tell.send(renewed.and_then(Result::err));
+            let (session, tell) = (Arc::clone(self), tell.clone());
+            self.env.spawn(async move {
+                // Few requests are packed at a time, however many the votes are.
+                let batches: Vec<_> = votes.chunks(BATCH).map(<[Vote]>::to_vec).collect();
+                let renewing = stream::iter(batches).for_each_concurrent(AT_ONCE, |votes| {
+                    let (session, tell) = (Arc::clone(&session), tell.clone());
+                    async move {
+                        let renewed = session.renew_at(server, &votes, give_up_at).await;
+                        // The caller may have left.
+                        let _ = tell.send(renewed.err());
+                    }
                 });
-            }
+                session.life.closed.run_until_cancelled(renewing).await;
+            });
         }
         drop(tell);
         let mut failed = None;
@@ -106,27 +112,27 @@ impl Session {
     /// Whether a quorum has renewed it since then, or it has ended.
     fn is_renewed(&self, entry: &KeptVotes, began: Moment) -> bool {
         let mut contender = entry.contender.lock();
-        let least = self.env.deadline(began, entry.ttl);
+        let least = self.env.deadline(began, contender.ttl());
         contender.over(self.env.now()).is_some()
             || contender.deadline().is_some_and(|deadline| least <= deadline)
     }
 
-    async fn renew_at(self: &Arc<Self>, server: usize, votes: &[Vote]) -> Result<()> {
+    async fn renew_at(self: &Arc<Self>, server: usize, votes: &[Vote], give_up_at: Moment) -> Result<()> {
         let kept = votes.iter().map(|(entry, n)| Kept {
             keys: BallotKeys::of(&self.keys, &entry.name),
             ballot: entry.ballot(),
             n: *n,
-            ttl: millis(entry.ttl),
+            ttl: millis(entry.ttl()),
         });
         let admitted = self.members[server].ready(self, server).await?;
         let call = scripts::renew(&kept.collect::<Vec<_>>(), (&self.space, &*admitted.run()?));
         let sent_at = self.env.now();
-        let value = match admitted.connected.run(&call, self.give_up_at()).await {
+        let value = match admitted.connected.run(&call, give_up_at).await {
             // One name with foreign keys must not cost the others their leases.
             Err(error) if *error.kind() == ErrorKind::Protocol && votes.len() > 1 => {
                 let mut failed = Ok(());
                 for vote in votes.chunks(1) {
-                    let renewed = Box::pin(self.renew_at(server, vote)).await;
+                    let renewed = Box::pin(self.renew_at(server, vote, give_up_at)).await;
                     failed = failed.and(renewed);
                 }
                 return failed;
@@ -154,3 +160,5 @@ impl Session {
 
 /// How many votes one request renews: few enough that the server does nothing else for less than a millisecond.
 const BATCH: usize = 100;
+/// So many of them are in flight at a server.
+const AT_ONCE: usize = 8;

@@ -108,8 +108,8 @@ impl Session {
             (bound.proposal(now, &entry.name, LEAD), bound.time(now).unwrap_or(0))
         };
         let asker = Asker {
-            ballot: Ballot { ticket: entry.ticket, round },
-            ttl: millis(entry.ttl),
+            ballot: Ballot { ticket: entry.ticket(), round },
+            ttl: millis(entry.ttl()),
             proposal,
             since,
             inbox: &self.inbox,
@@ -206,13 +206,13 @@ impl Session {
     ) {
         let _turn = member.turn.lock().await;
         let Confirming { round, n, token } = confirming;
-        let ballot = Ballot { ticket: entry.ticket, round };
+        let ballot = Ballot { ticket: entry.ticket(), round };
         let keys = BallotKeys::of(&self.keys, &entry.name);
         let sent_at = self.env.now();
         let answer = async {
             let admitted = self.members[server].ready(self, server).await?;
             let there = (&*self.space, &*admitted.run()?);
-            let call = scripts::confirm(&keys, there, ballot, millis(entry.ttl), (n, token));
+            let call = scripts::confirm(&keys, there, ballot, millis(entry.ttl()), (n, token));
             let answer = admitted.connected.run(&call, self.give_up_at()).await?;
             scripts::was_there(&answer)
         };
@@ -222,10 +222,10 @@ impl Session {
 
     async fn return_votes(&self, entry: &KeptVotes, (server, member): (usize, &MemberRequests), round: u64) {
         let _turn = member.turn.lock().await;
-        let ballot = Ballot { ticket: entry.ticket, round };
+        let ballot = Ballot { ticket: entry.ticket(), round };
         // A contender that has left since must not stay in the queue.
         let waits_on = entry.waits && entry.contender.lock().over(self.env.now()).is_none();
-        let waits_on = waits_on.then(|| millis(entry.ttl));
+        let waits_on = waits_on.then(|| millis(entry.ttl()));
         let keys = BallotKeys::of(&self.keys, &entry.name);
         let call = scripts::release(&keys, &self.inboxes, ballot, &self.inbox, waits_on);
         let given = async {

@@ -59,6 +59,15 @@ impl Contender {
         }
     }
 
+    pub(crate) fn ticket(&self) -> Ticket {
+        self.ticket
+    }
+
+    /// For how long a vote lasts without a renewal.
+    pub(crate) fn ttl(&self) -> Duration {
+        self.terms.ttl
+    }
+
     /// The requests to send at `now`; each is answered once.
     pub(crate) fn requests(&mut self, now: Moment) -> Vec<(usize, VoteRequest)> {
         self.expire(now);
