@@ -212,10 +212,15 @@ impl<W> Name<W> {
         mut future: BoxFuture<'static, T>,
         unheard: Option<fn(T)>,
     ) -> Result<T, Request<T>> {
-        if let Poll::Ready(output) = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await {
-            return Ok(output);
-        }
-        let request = Request::new(&context.env, future, unheard);
+        let polled = poll_fn(|cx| match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Ok(output)),
+            Poll::Pending => Poll::Ready(Err(cx.waker().clone())),
+        });
+        let waker = match polled.await {
+            Ok(output) => return Ok(output),
+            Err(waker) => waker,
+        };
+        let request = Request::new(&context.env, future, unheard, Some(waker));
         let handle = request.handle();
         let (is_waited_for, before) = self.with(|state| state.register(&handle, unheard.is_some()));
         if let Some(before) = before {

@@ -47,6 +47,8 @@ struct Progress<T> {
     state: State<T>,
     polled_by: Poller,
     caller_left: bool,
+    /// The caller has just polled it, to be woken as `caller`: it need not poll it again before that.
+    was_polled: bool,
     caller: Option<Waker>,
     task: Option<Waker>,
 }
@@ -67,10 +69,21 @@ enum Poller {
 }
 
 impl<T: Send + 'static> Request<T> {
-    pub(crate) fn new(env: &Env, future: BoxFuture<'static, T>, unheard: Option<fn(T)>) -> Self {
-        let state = State::Idle(future);
-        let progress =
-            Progress { state, polled_by: Poller::Caller, caller_left: false, caller: None, task: None };
+    /// A request that its caller has polled with the waker `polled_with`, if it has.
+    pub(crate) fn new(
+        env: &Env,
+        future: BoxFuture<'static, T>,
+        unheard: Option<fn(T)>,
+        polled_with: Option<Waker>,
+    ) -> Self {
+        let progress = Progress {
+            state: State::Idle(future),
+            polled_by: Poller::Caller,
+            caller_left: false,
+            was_polled: polled_with.is_some(),
+            caller: polled_with,
+            task: None,
+        };
         Self { inner: Arc::new(Inner { env: env.clone(), unheard, progress: Mutex::new(progress) }) }
     }
 
@@ -163,11 +176,12 @@ impl<T: Send + 'static> Inner<T> {
     fn take(&self, by: Poller, waker: &Waker) -> State<T> {
         let waker = waker.clone();
         let mut progress = self.progress.lock();
-        let is_its_turn = progress.polled_by == by;
+        let (is_its_turn, was_polled) = (progress.polled_by == by, mem::take(&mut progress.was_polled));
         let place = if by == Poller::Task { &mut progress.task } else { &mut progress.caller };
+        let is_called = was_polled && place.as_ref().is_some_and(|caller| caller.will_wake(&waker));
         let previous = place.replace(waker);
         let (state, taken) = match (mem::replace(&mut progress.state, State::Gone), by) {
-            (State::Idle(future), _) if is_its_turn => (State::Polling, State::Idle(future)),
+            (State::Idle(future), _) if is_its_turn && !is_called => (State::Polling, State::Idle(future)),
             (State::Ready(output), Poller::Caller) => (State::Gone, State::Ready(output)),
             (State::Gone, _) => (State::Gone, State::Gone),
             (others, _) => (others, State::Polling),
@@ -253,9 +267,11 @@ mod tests {
     use super::*;
     use crate::Timing;
     use futures_util::FutureExt;
+    use futures_util::task::noop_waker;
     use std::future::poll_fn;
     use std::sync::Weak;
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use std::task::Wake;
     use tokio::runtime::{Builder, Runtime};
     use tokio::sync::oneshot;
     use tokio::task::JoinSet;
@@ -275,7 +291,13 @@ mod tests {
             drop(alive);
             outcome
         };
-        (Request::new(env, Box::pin(future), unheard), complete, is_alive)
+        (Request::new(env, Box::pin(future), unheard, None), complete, is_alive)
+    }
+
+    struct Bell;
+
+    impl Wake for Bell {
+        fn wake(self: Arc<Self>) {}
     }
 
     /// The tasks of requests: every environment has one of its own (env-3).
@@ -309,6 +331,26 @@ mod tests {
         assert_eq!((tasks(&home), request.now_or_never()), (0, Some(7)));
     }
 
+    /// A caller that has just polled the future is called by the same waker, so it does not poll it twice. Another waker does.
+    #[test]
+    fn future_is_not_polled_twice_with_one_waker() {
+        let (_home, env) = home();
+        let bell = Waker::from(Arc::new(Bell));
+        for (polled_with, expected) in [(noop_waker(), 0), (bell, 1)] {
+            let polls = Arc::new(AtomicUsize::new(0));
+            let counted = Arc::clone(&polls);
+            let future = poll_fn(move |_| {
+                counted.fetch_add(1, Relaxed);
+                Poll::<u8>::Pending
+            });
+            let mut request = Request::new(&env, Box::pin(future), None, Some(polled_with));
+            assert!((&mut request).now_or_never().is_none());
+            assert_eq!(polls.load(Relaxed), expected);
+            assert!((&mut request).now_or_never().is_none());
+            assert_eq!(polls.load(Relaxed), expected + 1);
+        }
+    }
+
     /// The caller is woken when the task has completed it.
     #[test]
     fn a_task_wakes_the_caller() {
@@ -336,7 +378,7 @@ mod tests {
             }
             Poll::<u8>::Pending
         });
-        let mut request = Request::new(&env, Box::pin(future), None);
+        let mut request = Request::new(&env, Box::pin(future), None, None);
         *begun.lock() = Some(Arc::clone(&request.inner));
         assert!((&mut request).now_or_never().is_none());
         assert_eq!(tasks(&home), 1);
@@ -375,7 +417,7 @@ mod tests {
             assert_eq!(Arc::strong_count(&alive), 1);
             Poll::Pending
         });
-        let request = Request::new(&env, Box::pin(future), None);
+        let request = Request::new(&env, Box::pin(future), None, None);
         request.handle().move_to_task();
         *place.lock() = Some(request);
         run(&home);
