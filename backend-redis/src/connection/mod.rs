@@ -24,6 +24,7 @@ mod meter;
 mod namespace;
 mod pause;
 mod sentinels;
+mod served;
 mod slot_listener;
 mod slot_pause;
 mod state;

@@ -36,6 +36,7 @@ use redis::{RedisError, Value};
 use super::Connection;
 use super::connected::ended;
 use super::pause::{Terms, micros};
+use super::served::{Left, Served};
 use crate::cluster::{HashSlot, SlotMap, SlotRanges};
 use crate::config::{Address, Failover, PauseOption};
 use crate::error;
@@ -65,30 +66,6 @@ impl fmt::Debug for SlotPause {
 pub(crate) trait Refuses: Send + Sync {
     /// Whether the process `run` at `server` says until `give_up_at` that another server has the slot of `key`.
     async fn refuses(self: Arc<Self>, server: &Address, run: &str, key: &str, give_up_at: Moment) -> bool;
-}
-
-/// By which server a slot was served last.
-#[derive(Clone, Debug)]
-struct Served {
-    server: Address,
-    reign: Arc<str>,
-    /// When the last request was sent that has shown that.
-    sent_at: Moment,
-    /// Until when a primary before the first reign may go on.
-    lag_end: Moment,
-    pause_end: Moment,
-    /// Earlier reigns, whose servers have not refused the slot yet.
-    left: Vec<Left>,
-}
-
-/// A reign that the session has left, and that may go on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Left {
-    reign: Arc<str>,
-    /// Until when the session does not go back to it.
-    until: Moment,
-    /// Until when the session takes it to go on.
-    lag_end: Moment,
 }
 
 impl SlotPause {
@@ -225,35 +202,6 @@ impl SlotPause {
     }
 }
 
-impl Served {
-    /// The session comes to `next`; and what it has left, if that may go on.
-    fn followed(self, mut next: Self, now: Moment, left_until: Moment) -> (Self, Option<Left>) {
-        let lag_end = next.lag_end;
-        let may_go_on = self.reign != next.reign && now < lag_end.max(self.lag_end());
-        let left = may_go_on.then_some(Left { reign: self.reign, until: left_until, lag_end });
-        next.sent_at = next.sent_at.max(self.sent_at);
-        // A primary before that one may go on, however long this server is there.
-        (next.lag_end, next.left) = (self.lag_end, self.left);
-        next.left.retain(|left| now < left.until);
-        next.left.extend(left.clone());
-        (next, left)
-    }
-
-    /// Until when a primary before may go on, and nothing is granted.
-    fn lag_end(&self) -> Moment {
-        self.left.iter().map(|left| left.lag_end).fold(self.lag_end, Moment::max)
-    }
-
-    /// Whether the session does not come to `reign` now, by an answer to what was sent then.
-    fn bars(&self, reign: &str, sent_at: Moment, now: Moment) -> bool {
-        self.has_left(reign, now) || &*self.reign != reign && sent_at < self.sent_at
-    }
-
-    fn has_left(&self, reign: &str, now: Moment) -> bool {
-        self.left.iter().any(|left| &*left.reign == reign && now < left.until)
-    }
-}
-
 /// The times that scripts get over one connection, by the slots of their keys.
 #[derive(Debug)]
 pub(super) struct SlotTimes {
@@ -366,52 +314,4 @@ impl SlotTimes {
 /// Whether `call` may grant a lock. A cluster has no foreign ones.
 fn concerns_a_lock(call: &Call) -> bool {
     std::ptr::eq(call.script, &*OWN) && !call.key().is_empty()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(second: u64) -> Moment {
-        Moment::from_nanos(second * 1_000_000_000)
-    }
-
-    fn served(reign: &str, lag_end: u64) -> Served {
-        let (server, reign) = (Address::Tcp { host: "a".to_owned(), port: 1 }, reign.into());
-        Served { server, reign, sent_at: at(9), lag_end: at(lag_end), pause_end: at(90), left: Vec::new() }
-    }
-
-    /// The word of the server before lifts the lag of a move, and not the lag of a promotion before. Without it the session does
-    /// not go back within the lag.
-    #[test]
-    fn lag_is_lifted_by_the_word_of_the_server_before() {
-        let (now, until) = (at(10), at(27));
-        let follow = |before: Served| {
-            let (mut next, left) = before.followed(served("b", 20), now, until);
-            let lag_end = next.lag_end();
-            let unheard = next.clone();
-            next.left.retain(|other| Some(other) != left.as_ref());
-            (lag_end, next.lag_end(), unheard)
-        };
-        for (before, unheard, heard) in [
-            (served("a", 5), 20, 5),
-            (served("a", 15), 20, 15),
-            // This server is there for longer than the lag before lasts.
-            (served("a", 25), 25, 25),
-            (served("b", 5), 5, 5),
-        ] {
-            let (lag_end, lifted, next) = follow(before.clone());
-            assert_eq!((lag_end, lifted), (at(unheard), at(heard)), "{before:?}");
-            let is_left = *before.reign != *next.reign;
-            assert_eq!((next.has_left("a", now), next.has_left("a", until)), (is_left, false));
-        }
-        let (.., left) = follow(served("a", 5));
-        // A late answer of another server is not believed.
-        assert!(
-            left.bars("c", at(8), until) && !left.bars("b", at(8), until) && !left.bars("c", at(9), until)
-        );
-        // Later ones remember it.
-        let (third, _) = left.followed(served("c", 30), at(26), at(40));
-        assert!(third.has_left("a", at(26)) && third.lag_end() == at(30));
-    }
 }
