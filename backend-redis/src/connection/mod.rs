@@ -56,6 +56,7 @@ use self::connected::{Connection, Times};
 pub(crate) use self::namespace::{Asks, Namespace, as_token_base, record, token_base};
 pub(crate) use self::pause::{Pause, ServerPause};
 pub(crate) use self::sentinels::{Sentinels, Watched};
+pub(crate) use self::served::Left;
 pub(crate) use self::slot_pause::{Refuses, SlotPause};
 pub(crate) use self::state::ConnectionState;
 pub(crate) use self::whereabouts::{Fixed, Whereabouts};

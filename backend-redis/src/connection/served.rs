@@ -22,7 +22,7 @@ pub(super) struct Served {
 
 /// A reign that the session has left, and that may go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Left {
+pub(crate) struct Left {
     pub(super) reign: Arc<str>,
     /// Until when the session does not go back to it.
     pub(super) until: Moment,

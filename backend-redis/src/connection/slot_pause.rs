@@ -22,7 +22,7 @@
 //!
 //! Held against a model by `protocol/tests/moves.rs`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -51,8 +51,16 @@ pub(crate) struct SlotPause {
     /// A slot that was not used for so long over a connection may have lost and found its server by the time at which a request
     /// arrives.
     idle: Duration,
-    served: Arc<Mutex<HashMap<HashSlot, Served>>>,
+    known: Mutex<ServedSlots>,
     servers: OnceLock<Weak<dyn Refuses>>,
+}
+
+/// Both under one lock, so that a task ends only while no slot waits for its server.
+#[derive(Debug, Default)]
+struct ServedSlots {
+    served: HashMap<HashSlot, Served>,
+    /// The reigns whose servers are asked, each by one task.
+    asked: HashSet<Arc<str>>,
 }
 
 impl fmt::Debug for SlotPause {
@@ -61,11 +69,11 @@ impl fmt::Debug for SlotPause {
     }
 }
 
-/// Asks servers whether they serve a slot.
+/// Asks servers whether they serve slots.
 #[async_trait]
 pub(crate) trait Refuses: Send + Sync {
-    /// Whether the process `run` at `server` says until `give_up_at` that another server has the slot of `key`.
-    async fn refuses(self: Arc<Self>, server: &Address, run: &str, key: &str, give_up_at: Moment) -> bool;
+    /// Asks the process of `reign` at `server` about the slots that wait for its word, until none does.
+    async fn ask_former(self: Arc<Self>, server: Address, reign: Arc<str>);
 }
 
 impl SlotPause {
@@ -75,7 +83,7 @@ impl SlotPause {
             keys: keys.clone(),
             terms: Terms(option),
             idle: (failover.lag / 2).saturating_sub(env.timing().op_timeout),
-            served: Arc::default(),
+            known: Mutex::default(),
             servers: OnceLock::new(),
         }
     }
@@ -89,12 +97,13 @@ impl SlotPause {
     /// Whether nothing is granted in `slot`, as far as is known.
     pub(crate) fn is_on(&self, slot: HashSlot) -> bool {
         let now = self.env.now();
-        self.served.lock().get(&slot).is_some_and(|served| now < served.pause_end)
+        self.known.lock().served.get(&slot).is_some_and(|served| now < served.pause_end)
     }
 
     /// Until when a primary before may go on, if the session was served by that reign last.
     fn lag_end(&self, slot: HashSlot, reign: &str) -> Option<Moment> {
-        self.served.lock().get(&slot).filter(|served| &*served.reign == reign).map(Served::lag_end)
+        let known = self.known.lock();
+        known.served.get(&slot).filter(|served| &*served.reign == reign).map(Served::lag_end)
     }
 
     /// The questions about slots over `connection`. Its server's origin is asked at once, so that its pause begins.
@@ -155,16 +164,17 @@ impl SlotPause {
         &self,
         slot: HashSlot,
         (server, reign): (&Address, &Arc<str>),
-        known: &KnownReign,
+        times: &KnownReign,
         sent_at: Moment,
     ) -> Result<()> {
-        let left_of = |until: u64| Duration::from_micros(until.saturating_sub(known.now));
+        let left_of = |until: u64| Duration::from_micros(until.saturating_sub(times.now));
         let now = self.env.now();
         let (lag_end, pause_end) =
-            (now + left_of(self.terms.lag_until(known)), now + left_of(self.terms.paused_until(known)));
+            (now + left_of(self.terms.lag_until(times)), now + left_of(self.terms.paused_until(times)));
         let (server, reign) = (server.clone(), Arc::clone(reign));
         let next = Served { server, reign, sent_at, lag_end, pause_end, left: Vec::new() };
-        let mut served = self.served.lock();
+        let mut known = self.known.lock();
+        let ServedSlots { served, asked } = &mut *known;
         let before = match served.remove(&slot) {
             None => {
                 served.insert(slot, next);
@@ -179,26 +189,49 @@ impl SlotPause {
         let former = before.server.clone();
         let (next, left) = before.followed(next, now, now + self.terms.0.lag);
         served.insert(slot, next);
-        drop(served);
-        if let Some(left) = left {
-            self.ask_former(slot, former, left);
+        if let Some(Left { reign, .. }) = left
+            && asked.insert(Arc::clone(&reign))
+            && let Some(servers) = self.servers.get().and_then(Weak::upgrade)
+        {
+            // redis.slots-2
+            self.env.spawn(servers.ask_former(former, reign));
         }
         Ok(())
     }
 
-    /// Asks a server that the session has `left` whether it refuses the slot (redis.slots-2). The task ends with the lag, or with
-    /// the session.
-    fn ask_former(&self, slot: HashSlot, server: Address, left: Left) {
-        let Some(servers) = self.servers.get().and_then(Weak::upgrade) else { return };
-        let (served, key) = (Arc::clone(&self.served), self.keys.origin_of(&slot.tag()));
-        self.env.spawn(async move {
-            let (run, _) = left.reign.split_once(' ').unwrap_or_default();
-            if servers.refuses(&server, run, &key, left.lag_end).await
-                && let Some(served) = served.lock().get_mut(&slot)
-            {
-                served.left.retain(|other| *other != left);
+    /// The key that a server is asked about.
+    pub(crate) fn origin_of(&self, slot: HashSlot) -> String {
+        self.keys.origin_of(&slot.tag())
+    }
+
+    /// The slots that wait for the word of the server of `reign`. Without any its task ends.
+    pub(crate) fn waiting_for(&self, reign: &str) -> Vec<(HashSlot, Left)> {
+        let now = self.env.now();
+        let mut known = self.known.lock();
+        let waits = |(slot, served): (&HashSlot, &Served)| {
+            let left = served.left.iter().find(|left| &*left.reign == reign && now < left.lag_end)?;
+            Some((*slot, left.clone()))
+        };
+        let waiting: Vec<_> = known.served.iter().filter_map(waits).collect();
+        if waiting.is_empty() {
+            known.asked.remove(reign);
+        }
+        waiting
+    }
+
+    /// A server has said that others have these slots. Its word does not count for a slot that was left again since.
+    pub(crate) fn refused(&self, slots: &[(HashSlot, Left)]) {
+        let mut known = self.known.lock();
+        for (slot, left) in slots {
+            if let Some(served) = known.served.get_mut(slot) {
+                served.left.retain(|other| other != left);
             }
-        });
+        }
+    }
+
+    /// The process of `reign` has ended, so it says nothing any more. Its task ends.
+    pub(crate) fn is_silent(&self, reign: &str) {
+        self.known.lock().asked.remove(reign);
     }
 }
 
@@ -274,7 +307,7 @@ impl SlotTimes {
         }
         let server = self.server.as_ref().filter(|server| server.slots.contains(slot));
         let since = server.map(|KnownServer { known, .. }| format!("{} {}", known.reign, known.since));
-        let key = pause.keys.origin_of(&slot.tag());
+        let key = pause.origin_of(slot);
         let mut question = pause.terms.call(&key);
         question.arg("").arg(since.unwrap_or_default());
         let answer = match pause.ask_origin(connection, &question, give_up_at).await? {
@@ -314,4 +347,59 @@ impl SlotTimes {
 /// Whether `call` may grant a lock. A cluster has no foreign ones.
 fn concerns_a_lock(call: &Call) -> bool {
     std::ptr::eq(call.script, &*OWN) && !call.key().is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::Timing;
+    use leasehold_core::clock::ManualClock;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Asked(Mutex<Vec<Arc<str>>>);
+
+    #[async_trait]
+    impl Refuses for Asked {
+        async fn ask_former(self: Arc<Self>, _: Address, reign: Arc<str>) {
+            self.0.lock().push(reign);
+        }
+    }
+
+    /// Its word counts for the slots that were left before it was asked.
+    #[tokio::test]
+    async fn former_server_is_asked_by_one_task() {
+        let (clock, asked) = (ManualClock::new(), Arc::new(Asked::default()));
+        let env = Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap().with_clock(Arc::new(clock.clone()));
+        let keys = crate::RedisConfig::new("h", 1).keys().unwrap();
+        let lag = Duration::from_secs(9);
+        let option = PauseOption { name: "pause", span: lag, lag, max_ttl: None };
+        let pause = SlotPause::new(&env, &keys, option, Failover { max_ttl: lag, lag, replicas: None });
+        let servers: Weak<Asked> = Arc::downgrade(&asked);
+        pause.with_servers(servers);
+        let server = Address::Tcp { host: "a".to_owned(), port: 1 };
+        let enter = |slot: u8, reign: &str| {
+            let times = KnownReign { since: 5, now: 5, reign: reign.to_owned(), slots: String::new() };
+            pause.enter(HashSlot::of(slot.to_string()), (&server, &reign.into()), &times, env.now()).unwrap();
+        };
+        let waiting = || pause.waiting_for("a").len();
+        let tasks = async || {
+            tokio::task::yield_now().await;
+            asked.0.lock().len()
+        };
+        (0..4).for_each(|slot| enter(slot, "a"));
+        (0..3).for_each(|slot| enter(slot, "b"));
+        assert_eq!((tasks().await, waiting()), (1, 3));
+        let first = pause.waiting_for("a");
+        pause.refused(&first[..2]);
+        enter(3, "b");
+        assert_eq!((tasks().await, waiting()), (1, 2));
+        clock.advance(lag);
+        assert_eq!(waiting(), 0);
+        // They are left again, of which the word from before says nothing.
+        (0..4).for_each(|slot| enter(slot, "a"));
+        (0..4).for_each(|slot| enter(slot, "c"));
+        pause.refused(&first);
+        assert_eq!((tasks().await, waiting()), (3, 4));
+    }
 }

@@ -1,91 +1,92 @@
-//! The word of a server that it has given a slot away.
+//! The word of a server that it has given slots away.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use leasehold_core::Result;
 use leasehold_core::backend::Backoff;
-use leasehold_core::clock::Moment;
 use redis::{RedisError, Value};
-use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::shards::{FIRST_PAUSE, Shards};
+use super::shards::{FIRST_PAUSE, LONGEST_PAUSE, Shards};
+use crate::cluster::HashSlot;
 use crate::config::Address;
-use crate::connection::{Link, Refuses};
+use crate::connection::{Left, Link, Refuses, SlotPause};
 use crate::scripts::text;
-
-/// A link to a server that was left, which no change of the map closes. Those who ask about slots share it.
-#[derive(Debug)]
-pub(super) struct FormerLink {
-    link: Arc<Link>,
-    _open: DropGuard,
-}
 
 #[async_trait]
 impl Refuses for Shards {
-    async fn refuses(self: Arc<Self>, server: &Address, run: &str, key: &str, give_up_at: Moment) -> bool {
-        let former = self.former(server);
-        // Each slot asks for itself, so that all of a server are many.
-        let longest = FIRST_PAUSE.max(give_up_at.since(self.env.now()) / 16);
+    /// Over a link of its own, which no change of the map closes.
+    async fn ask_former(self: Arc<Self>, server: Address, reign: Arc<str>) {
+        let Some(pause) = &self.pause else { return };
+        let (run, _) = reign.split_once(' ').unwrap_or_default();
+        let closed = self.closed.child_token();
+        let link = self.reach.link_to(&self.env, &server, None);
+        link.start_later(closed.clone());
+        let _open = closed.clone().drop_guard();
         let asked = async {
-            let mut pauses = Backoff::new(FIRST_PAUSE, longest);
+            let mut pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
             loop {
-                match self.word(&former.link, run, key, give_up_at).await {
-                    Ok(Word::Refuses) => return true,
-                    // The process has ended, so it says nothing any more.
-                    Ok(Word::OfAnother) => return false,
-                    Ok(Word::Serves) | Err(_) => pauses.pause(&self.env).await,
+                let waiting = pause.waiting_for(&reign);
+                if waiting.is_empty() {
+                    return;
                 }
+                match self.refused(&link, run, pause, waiting).await {
+                    Ok(Word::OfAnother) => return pause.is_silent(&reign),
+                    Ok(Word::Refuses(slots)) if !slots.is_empty() => {
+                        pause.refused(&slots);
+                        pauses.reset();
+                    }
+                    Ok(Word::Refuses(_)) | Err(_) => {}
+                }
+                pauses.pause(&self.env).await;
             }
         };
-        tokio::select! {
-            biased;
-            () = self.closed.cancelled() => false,
-            refuses = asked => refuses,
-            () = self.env.sleep_until(give_up_at) => false,
-        }
+        closed.run_until_cancelled(asked).await;
     }
 }
 
-/// What a server says about a slot.
+/// What a server says about slots.
 enum Word {
-    /// Another one has it. A replica says so, too.
-    Refuses,
-    /// It has the slot, or is not ready.
-    Serves,
+    /// Others have these. A replica says so, too.
+    Refuses(Vec<(HashSlot, Left)>),
     /// It is another process.
     OfAnother,
 }
 
 impl Shards {
-    fn former(&self, server: &Address) -> Arc<FormerLink> {
-        let mut formers = self.formers.lock();
-        if let Some(former) = formers.get(server).and_then(Weak::upgrade) {
-            return former;
-        }
-        let closed = CancellationToken::new();
-        let link = self.reach.link_to(&self.env, server, None);
-        link.start_later(closed.clone());
-        let former = Arc::new(FormerLink { link, _open: closed.drop_guard() });
-        formers.insert(server.clone(), Arc::downgrade(&former));
-        former
-    }
-
-    async fn word(&self, link: &Link, run: &str, key: &str, give_up_at: Moment) -> Result<Word> {
-        let mut process = redis::cmd("INFO");
-        process.arg("server");
-        let mut about = redis::cmd("GET");
-        about.arg(key);
+    async fn refused(
+        &self,
+        link: &Link,
+        run: &str,
+        pause: &SlotPause,
+        waiting: Vec<(HashSlot, Left)>,
+    ) -> Result<Word> {
+        let give_up_at = self.env.now() + self.env.timing().op_timeout;
         let connected = link.connected(give_up_at).await?;
-        let give_up_at = give_up_at.min(self.env.now() + self.env.timing().op_timeout);
-        let answers = connected.ask_all(&[process, about], give_up_at).await?;
-        let [process, about] = &answers[..] else { return Ok(Word::Serves) };
-        let found = text(process).and_then(|info| info.lines().find_map(|line| line.strip_prefix("run_id:")));
-        Ok(match found.map(str::trim) {
-            Some(found) if found != run => Word::OfAnother,
-            Some(_) if is_elsewhere(about) => Word::Refuses,
-            _ => Word::Serves,
-        })
+        let mut refused = Vec::new();
+        for slots in waiting.chunks(MOST_TOGETHER) {
+            let mut questions = vec![redis::cmd("INFO")];
+            questions[0].arg("server");
+            for (slot, _) in slots {
+                let mut about = redis::cmd("GET");
+                about.arg(pause.origin_of(*slot));
+                questions.push(about);
+            }
+            let answers = connected.ask_all(&questions, give_up_at).await?;
+            let process = answers.first().and_then(text);
+            let found = process.and_then(|info| info.lines().find_map(|line| line.strip_prefix("run_id:")));
+            match found.map(str::trim) {
+                Some(found) if found != run => return Ok(Word::OfAnother),
+                Some(_) => {
+                    let said = slots.iter().zip(&answers[1..]);
+                    refused
+                        .extend(said.filter(|(_, about)| is_elsewhere(about)).map(|(slot, _)| slot.clone()));
+                }
+                // It is not ready.
+                None => {}
+            }
+        }
+        Ok(Word::Refuses(refused))
     }
 }
 
@@ -94,3 +95,6 @@ fn is_elsewhere(answer: &Value) -> bool {
     let Value::ServerError(error) = answer else { return false };
     RedisError::from(error.clone()).code() == Some("MOVED")
 }
+
+/// About how many slots a server is asked in one piece.
+const MOST_TOGETHER: usize = 1000;

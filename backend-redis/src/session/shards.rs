@@ -30,7 +30,6 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::fleet::{Hop, Route, SlotRoute};
 use super::home::Anywhere;
-use super::refuses::FormerLink;
 use crate::cluster::{HashSlot, Redirects, SlotMap};
 use crate::config::Address;
 use crate::connection::{
@@ -48,8 +47,6 @@ pub(crate) struct Shards {
     pub(super) pause: Option<Arc<SlotPause>>,
     map: watch::Sender<SlotMap>,
     links: Mutex<HashMap<Address, ShardLink>>,
-    /// To servers that have lost slots, as long as they are asked about these.
-    pub(super) formers: Mutex<HashMap<Address, Weak<FormerLink>>>,
     home: OnceLock<Arc<Link>>,
     pub(super) hears: Arc<dyn Hears>,
     pub(super) closed: CancellationToken,
@@ -104,7 +101,6 @@ impl Shards {
             pause: pause.map(Arc::new),
             map: watch::Sender::new(SlotMap::new()),
             links: Mutex::default(),
-            formers: Mutex::default(),
             home: OnceLock::new(),
             hears: Arc::clone(&inbox.hears),
             closed: closed.clone(),
@@ -420,7 +416,7 @@ impl Whereabouts for ClusterNode {
 
 /// The pauses of a request whose slot is being moved.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 /// The map is read no more often: every request to a slot that is being moved doubts it.
 const LEAST_BETWEEN: Duration = Duration::from_millis(100);
