@@ -11,6 +11,8 @@ use crate::config::Address;
 pub(super) struct Served {
     pub(super) server: Address,
     pub(super) reign: Arc<str>,
+    /// Since when the slot is there, by the clock of the server.
+    pub(super) since: u64,
     /// When the last request was sent that has shown that.
     pub(super) sent_at: Moment,
     /// Until when a primary before the first reign may go on.
@@ -24,6 +26,8 @@ pub(super) struct Served {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Left {
     pub(super) reign: Arc<str>,
+    /// As of [`Served`].
+    pub(super) since: u64,
     /// Until when the session does not go back to it.
     pub(super) until: Moment,
     /// Until when the session takes it to go on.
@@ -35,11 +39,13 @@ impl Served {
     pub(super) fn followed(self, mut next: Self, now: Moment, left_until: Moment) -> (Self, Option<Left>) {
         let lag_end = next.lag_end;
         let may_go_on = self.reign != next.reign && now < lag_end.max(self.lag_end());
-        let left = may_go_on.then_some(Left { reign: self.reign, until: left_until, lag_end });
+        let Self { reign, since, .. } = self;
+        let left = may_go_on.then_some(Left { reign, since, until: left_until, lag_end });
         next.sent_at = next.sent_at.max(self.sent_at);
         // A primary before that one may go on, however long this server is there.
         (next.lag_end, next.left) = (self.lag_end, self.left);
-        next.left.retain(|left| now < left.until);
+        // One that has the slot anew has given it away before.
+        next.left.retain(|left| now < left.until && left.reign != next.reign);
         next.left.extend(left.clone());
         (next, left)
     }
@@ -49,13 +55,19 @@ impl Served {
         self.left.iter().map(|left| left.lag_end).fold(self.lag_end, Moment::max)
     }
 
-    /// Whether the session does not come to `reign` now, by an answer to what was sent then.
-    pub(super) fn bars(&self, reign: &str, sent_at: Moment, now: Moment) -> bool {
-        self.has_left(reign, now) || &*self.reign != reign && sent_at < self.sent_at
+    /// Whether the session does not come to `next` now.
+    pub(super) fn bars(&self, next: &Self, now: Moment) -> bool {
+        self.has_left(next, now) || !self.is_at(&next.reign, next.since) && next.sent_at < self.sent_at
     }
 
-    fn has_left(&self, reign: &str, now: Moment) -> bool {
-        self.left.iter().any(|left| &*left.reign == reign && now < left.until)
+    /// Whether that was left, and the slot was not moved there since: that begins its origin anew.
+    fn has_left(&self, next: &Self, now: Moment) -> bool {
+        self.left.iter().any(|left| left.reign == next.reign && next.since <= left.since && now < left.until)
+    }
+
+    /// Whether the slot was served there last, and was nowhere else since then.
+    pub(super) fn is_at(&self, reign: &str, since: u64) -> bool {
+        &*self.reign == reign && self.since == since
     }
 }
 
@@ -69,7 +81,8 @@ mod tests {
 
     fn served(reign: &str, lag_end: u64) -> Served {
         let (server, reign) = (Address::Tcp { host: "a".to_owned(), port: 1 }, reign.into());
-        Served { server, reign, sent_at: at(9), lag_end: at(lag_end), pause_end: at(90), left: Vec::new() }
+        let (lag_end, pause_end) = (at(lag_end), at(90));
+        Served { server, reign, since: 1, sent_at: at(9), lag_end, pause_end, left: Vec::new() }
     }
 
     /// The word of the server before lifts the lag of a move, and not the lag of a promotion before. Without it the session does
@@ -94,15 +107,20 @@ mod tests {
             let (lag_end, lifted, next) = follow(before.clone());
             assert_eq!((lag_end, lifted), (at(unheard), at(heard)), "{before:?}");
             let is_left = *before.reign != *next.reign;
-            assert_eq!((next.has_left("a", now), next.has_left("a", until)), (is_left, false));
+            let former = served("a", 5);
+            assert_eq!((next.has_left(&former, now), next.has_left(&former, until)), (is_left, false));
         }
         let (.., left) = follow(served("a", 5));
-        // A late answer of another server is not believed.
-        assert!(
-            left.bars("c", at(8), until) && !left.bars("b", at(8), until) && !left.bars("c", at(9), until)
-        );
-        // Later ones remember it.
+        // A late answer of another server is not believed, nor one from before the slot came back.
+        let late = |reign, since| Served { since, sent_at: at(8), ..served(reign, 5) };
+        assert!(left.bars(&late("c", 1), until) && !left.bars(&served("c", 5), until));
+        assert!(left.bars(&late("b", 2), until) && !left.bars(&late("b", 1), until));
+        // Later ones remember it, until the slot is there anew.
         let (third, _) = left.followed(served("c", 30), at(26), at(40));
-        assert!(third.has_left("a", at(26)) && third.lag_end() == at(30));
+        assert!(third.bars(&served("a", 5), at(26)) && third.lag_end() == at(30));
+        let anew = Served { since: 2, ..served("a", 5) };
+        assert!(!third.bars(&anew, at(26)));
+        let (back, _) = third.followed(anew, at(26), at(40));
+        assert!(!back.has_left(&served("a", 5), at(26)) && back.has_left(&served("c", 5), at(26)));
     }
 }

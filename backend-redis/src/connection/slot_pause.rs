@@ -14,8 +14,9 @@
 //!   slot was idle there for longer than a server needs to be replaced and to come back, or was served by another reign since.
 //! - **redis.slots-2** A lease is renewed that ends within the lag only if each server that has served the slot for this session
 //!   within the lag refuses it, by the word of the same process. Until then such a hold is kept, and not extended.
-//! - **redis.slots-3** A session does not go back to a server that it has left without that word, until the lag is over: it would
-//!   go to and fro between two that both take themselves for the primary. No guarantee rests on that: clients of the model do.
+//! - **redis.slots-3** A session does not go back to a server that it has left without that word, until the lag is over or the
+//!   origin shows that the slot has come there anew: it would go to and fro between two that both take themselves for the
+//!   primary. No guarantee rests on that: clients of the model do.
 //! - **redis.slots-4** While a slot pauses, a message grants nothing: it may be of the primary before.
 //!
 //! Not promised: that a move to a server and back is seen if the server in between fails without having copied the slot's origin.
@@ -100,10 +101,10 @@ impl SlotPause {
         self.known.lock().served.get(&slot).is_some_and(|served| now < served.pause_end)
     }
 
-    /// Until when a primary before may go on, if the session was served by that reign last.
-    fn lag_end(&self, slot: HashSlot, reign: &str) -> Option<Moment> {
+    /// Until when a primary before may go on, if the session was served there last.
+    fn lag_end(&self, slot: HashSlot, (reign, since): (&str, u64)) -> Option<Moment> {
         let known = self.known.lock();
-        known.served.get(&slot).filter(|served| &*served.reign == reign).map(Served::lag_end)
+        known.served.get(&slot).filter(|served| served.is_at(reign, since)).map(Served::lag_end)
     }
 
     /// The questions about slots over `connection`. Its server's origin is asked at once, so that its pause begins.
@@ -172,7 +173,8 @@ impl SlotPause {
         let (lag_end, pause_end) =
             (now + left_of(self.terms.lag_until(times)), now + left_of(self.terms.paused_until(times)));
         let (server, reign) = (server.clone(), Arc::clone(reign));
-        let next = Served { server, reign, sent_at, lag_end, pause_end, left: Vec::new() };
+        let since = times.since;
+        let next = Served { server, reign, since, sent_at, lag_end, pause_end, left: Vec::new() };
         let mut known = self.known.lock();
         let ServedSlots { served, asked } = &mut *known;
         let before = match served.remove(&slot) {
@@ -180,7 +182,7 @@ impl SlotPause {
                 served.insert(slot, next);
                 return Ok(());
             }
-            Some(before) if before.bars(&next.reign, sent_at, now) => {
+            Some(before) if before.bars(&next, now) => {
                 served.insert(slot, before);
                 return Err(error::of_former());
             }
@@ -254,6 +256,7 @@ struct KnownServer {
 #[derive(Clone, Debug)]
 struct Proved {
     reign: Arc<str>,
+    since: u64,
     paused_until: u64,
     /// When that was asked, and what the server's clock said then or later.
     asked: (Moment, u64),
@@ -301,7 +304,7 @@ impl SlotTimes {
         let proved = self.slots.lock().get(&slot).cloned();
         if let Some(proved) = proved.filter(|proved| sent_at.since(proved.at) < pause.idle)
             // The slot may be back from another server, which the next one would be taken to come after.
-            && let Some(lag_end) = pause.lag_end(slot, &proved.reign)
+            && let Some(lag_end) = pause.lag_end(slot, (&proved.reign, proved.since))
         {
             return Ok(Ok(Some(proved.times(lag_end))));
         }
@@ -321,9 +324,9 @@ impl SlotTimes {
         let place = (connection.client.address(), &reign);
         pause.enter(slot, place, &known, sent_at)?;
         // Another request may have come to another reign meanwhile.
-        let lag_end = pause.lag_end(slot, &reign).ok_or_else(error::of_former)?;
-        let paused_until = pause.terms.paused_until(&known);
-        let proved = Proved { reign, paused_until, asked: (sent_at, known.now), at: sent_at };
+        let lag_end = pause.lag_end(slot, (&reign, known.since)).ok_or_else(error::of_former)?;
+        let (since, paused_until) = (known.since, pause.terms.paused_until(&known));
+        let proved = Proved { reign, since, paused_until, asked: (sent_at, known.now), at: sent_at };
         let times = proved.times(lag_end);
         self.slots.lock().insert(slot, proved);
         Ok(Ok(Some(times)))

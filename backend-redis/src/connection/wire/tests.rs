@@ -331,34 +331,51 @@ async fn read_requests(server: &mut DuplexStream, requests: &mut Answers) -> Vec
     read
 }
 
-/// A slot that was idle is asked about again, before its server can be replaced and come back while the request is on its way
-/// (redis.slots-1).
-#[tokio::test]
-async fn idle_slot_is_asked_about_again() {
-    let Setup { wire, mut server, clock } = Setup::new(1 << 16);
-    let (env, lag) = (wire.env.clone(), 4 * wire.env.timing().op_timeout);
-    let option = PauseOption { name: "pause", span: lag, lag, max_ttl: None };
-    let keys = crate::RedisConfig::new("h", 1).keys().unwrap();
-    let pause = SlotPause::new(&env, &keys, option, Failover { max_ttl: lag, lag, replicas: None });
+/// A server with a slot, which says since when it has that; how often it was asked about that.
+fn slot_server(mut server: DuplexStream, reign: &'static str, since: Arc<AtomicUsize>) -> Arc<AtomicUsize> {
     let asked = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&asked);
     beside(async move {
         let mut requests = Answers::new();
         loop {
             for words in read_requests(&mut server, &mut requests).await {
+                let since = since.load(Ordering::Relaxed);
                 let answer = match (&*words[0], words[1] == ADMIT.hash) {
-                    ("CLUSTER", _) => "*0\r\n",
-                    (_, true) => "*5\r\n:1\r\n:5\r\n:6\r\n$3\r\na b\r\n$0\r\n\r\n",
-                    (_, false) => ":1\r\n",
+                    ("CLUSTER", _) => "*0\r\n".to_owned(),
+                    (_, true) => format!("*5\r\n:1\r\n:{since}\r\n:9\r\n$3\r\n{reign}\r\n$0\r\n\r\n"),
+                    (_, false) => ":1\r\n".to_owned(),
                 };
                 counted.fetch_add(usize::from(words[1] == ADMIT.hash), Ordering::Relaxed);
                 server.write_all(answer.as_bytes()).await.unwrap();
             }
         }
     });
+    asked
+}
+
+/// How a slot whose server may have been replaced is asked about, with that lag.
+fn slot_pause(env: &Env, lag: Duration) -> Pause {
+    let option = PauseOption { name: "pause", span: lag, lag, max_ttl: None };
+    let keys = crate::RedisConfig::new("h", 1).keys().unwrap();
+    let failover = Failover { max_ttl: lag, lag, replicas: None };
+    Pause::Slots(Arc::new(SlotPause::new(env, &keys, option, failover)))
+}
+
+async fn slot_connection(wire: Arc<Wire>, pause: &Pause) -> Connection {
     let mut connection = connection(wire, Times::Unasked);
-    let give_up_at = env.now() + BOUND;
-    connection.times = Pause::Slots(Arc::new(pause)).ask(&connection, give_up_at, error::of).await.unwrap();
+    let give_up_at = connection.up_at + BOUND;
+    connection.times = pause.ask(&connection, give_up_at, error::of).await.unwrap();
+    connection
+}
+
+/// A slot that was idle is asked about again, before its server can be replaced and come back while the request is on its way
+/// (redis.slots-1).
+#[tokio::test]
+async fn idle_slot_is_asked_about_again() {
+    let Setup { wire, server, clock } = Setup::new(1 << 16);
+    let (env, lag) = (wire.env.clone(), 4 * wire.env.timing().op_timeout);
+    let asked = slot_server(server, "a b", Arc::new(AtomicUsize::new(5)));
+    let connection = slot_connection(wire, &slot_pause(&env, lag)).await;
     let call = OWN.operation("renew", &["{a}"]);
     let idle = lag / 2 - env.timing().op_timeout;
     for (after, times) in [(Duration::ZERO, 1), (idle - Duration::from_millis(1), 1), (idle, 2)] {
@@ -366,6 +383,33 @@ async fn idle_slot_is_asked_about_again() {
         connection.run(&call, env.now() + BOUND, false).await.unwrap().unwrap();
         assert_eq!(asked.load(Ordering::Relaxed), times, "idle for {after:?}");
     }
+}
+
+/// A slot that has come back is asked about over each connection to its server (redis.slots-1), which need not say that it had
+/// given the slot away (redis.slots-3).
+#[tokio::test]
+async fn slot_that_is_back_is_asked_about_over_each_connection() {
+    let [first, second, other] = [(); 3].map(|()| Setup::new(1 << 16));
+    let since = Arc::new(AtomicUsize::new(5));
+    let pause = slot_pause(&first.wire.env, BOUND);
+    let asked = [(first.server, "a b"), (second.server, "a b"), (other.server, "c d")]
+        .map(|(server, reign)| slot_server(server, reign, Arc::clone(&since)));
+    let wires = [first.wire, second.wire, other.wire];
+    let [first, second, other] =
+        join_all(wires.map(|wire| slot_connection(wire, &pause))).await.try_into().unwrap();
+    let call = OWN.operation("renew", &["{a}"]);
+    let run = async |connection: &Connection| {
+        connection.run(&call, connection.up_at + BOUND, false).await.map(Result::unwrap).map(drop)
+    };
+    for connection in [&first, &second, &first, &other] {
+        run(connection).await.unwrap();
+    }
+    run(&first).await.expect_err("it may be a primary that was replaced");
+    since.store(7, Ordering::Relaxed);
+    for connection in [&second, &first, &second] {
+        run(connection).await.unwrap();
+    }
+    assert_eq!(asked.map(|asked| asked.load(Ordering::Relaxed)), [3, 2, 1]);
 }
 
 /// Calls that find a server without their script bring its text once: 64 at a time, and then again after it has lost the
