@@ -39,15 +39,13 @@ impl Pause {
         give_up_at: Moment,
         failed: fn(RedisError) -> Error,
     ) -> Result<Times> {
-        let (times, terms) = match self {
+        Ok(match self {
             Self::Server(pause) => {
-                (Times::Server(pause.ask(connection, give_up_at, failed).await?), pause.terms)
+                let times = pause.ask(connection, give_up_at, failed).await?;
+                if pause.terms.is_off() { Times::Unasked } else { Times::Server(times) }
             }
-            Self::Slots(pause) => {
-                (Times::Slots(pause.ask(connection, give_up_at, failed).await?), pause.terms)
-            }
-        };
-        Ok(if terms.is_off() { Times::Unasked } else { times })
+            Self::Slots(pause) => Times::Slots(pause.ask(connection, give_up_at, failed).await?),
+        })
     }
 }
 
@@ -89,7 +87,7 @@ impl ServerPause {
 pub(super) struct Terms(pub(super) PauseOption);
 
 impl Terms {
-    fn is_off(self) -> bool {
+    pub(super) fn is_off(self) -> bool {
         self.0.span.is_zero()
     }
 

@@ -9,6 +9,9 @@
 //! Therefore the session notes the server by which a slot was served last, and asks that one whether it refuses the slot, until it
 //! says so or the lag is over.
 //!
+//! A session that does not pause asks about each slot, too, once over each connection: wherever the slot has moved, its origin
+//! bears the terms of those that have used it.
+//!
 //! # Invariants
 //! - **redis.slots-1** Nothing is sent to a script over a connection before the slot's origin was asked over it, or after the
 //!   slot was idle there for longer than a server needs to be replaced and to come back, or was served by another reign since.
@@ -79,11 +82,14 @@ pub(crate) trait Refuses: Send + Sync {
 
 impl SlotPause {
     pub(crate) fn new(env: &Env, keys: &Keys, option: PauseOption, failover: Failover) -> Self {
+        let terms = Terms(option);
+        let idle = (failover.lag / 2).saturating_sub(env.timing().op_timeout);
         Self {
             env: env.clone(),
             keys: keys.clone(),
-            terms: Terms(option),
-            idle: (failover.lag / 2).saturating_sub(env.timing().op_timeout),
+            terms,
+            // The terms of others do not change by a fail-over.
+            idle: if terms.is_off() { Duration::MAX } else { idle },
             known: Mutex::default(),
             servers: OnceLock::new(),
         }
@@ -264,20 +270,22 @@ struct Proved {
 }
 
 impl Proved {
-    fn times(&self, lag_end: Moment) -> ReignTimes {
+    /// `None` if nothing pauses.
+    fn times(&self, terms: Terms, lag_end: Moment) -> Option<ReignTimes> {
         let (asked_at, now) = self.asked;
         let lag_until = match micros(lag_end.since(asked_at)) {
             0 => 0,
             left => now.saturating_add(left),
         };
-        ReignTimes { paused_until: self.paused_until, lag_until }
+        (!terms.is_off()).then_some(ReignTimes { paused_until: self.paused_until, lag_until })
     }
 }
 
 impl SlotTimes {
-    /// The identity of the server, by its clock.
+    /// Until when the server grants nothing, by its clock.
     pub(super) fn paused_until(&self) -> Option<u64> {
-        Some(self.pause.terms.paused_until(&self.server.as_ref()?.known))
+        let server = self.server.as_ref().filter(|_| !self.pause.terms.is_off())?;
+        Some(self.pause.terms.paused_until(&server.known))
     }
 
     /// The times to send with `call`; the server's error if it refuses the slot.
@@ -306,7 +314,7 @@ impl SlotTimes {
             // The slot may be back from another server, which the next one would be taken to come after.
             && let Some(lag_end) = pause.lag_end(slot, (&proved.reign, proved.since))
         {
-            return Ok(Ok(Some(proved.times(lag_end))));
+            return Ok(Ok(proved.times(pause.terms, lag_end)));
         }
         let server = self.server.as_ref().filter(|server| server.slots.contains(slot));
         let since = server.map(|KnownServer { known, .. }| format!("{} {}", known.reign, known.since));
@@ -327,9 +335,9 @@ impl SlotTimes {
         let lag_end = pause.lag_end(slot, (&reign, known.since)).ok_or_else(error::of_former)?;
         let (since, paused_until) = (known.since, pause.terms.paused_until(&known));
         let proved = Proved { reign, since, paused_until, asked: (sent_at, known.now), at: sent_at };
-        let times = proved.times(lag_end);
+        let times = proved.times(pause.terms, lag_end);
         self.slots.lock().insert(slot, proved);
-        Ok(Ok(Some(times)))
+        Ok(Ok(times))
     }
 
     /// The server has carried out `call`, which was sent then, or has refused it.

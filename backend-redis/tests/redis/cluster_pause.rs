@@ -22,6 +22,7 @@ trials![
     unreplicated_hold_is_not_doubled_in_the_pause = || unreplicated(true, Primary::Killed),
     hold_at_a_minority_is_not_doubled_in_the_pause = || unreplicated(true, Primary::CutOff),
     hold_outlasts_a_move_and_an_announced_failover,
+    moved_slot_tells_of_another_pause,
     failovers_and_moves_under_load_double_nothing,
 ];
 
@@ -173,6 +174,45 @@ async fn hold_outlasts_a_move_and_an_announced_failover() {
     // The first server is known for longer than the slot was elsewhere.
     cluster.move_slot(slot, owner, Step::Done).await.unwrap();
     assert_busy(&other).await;
+}
+
+/// The first number whose key lies at that server.
+async fn first_at(cluster: &Cluster, server: usize, key: impl Fn(u32) -> String) -> u32 {
+    let mut number = 0;
+    while place(cluster, &key(number)).await.1 != server {
+        number += 1;
+    }
+    number
+}
+
+/// Managers with the pause and managers without it learn of each other by the slots that they use, also at a server whose own
+/// note has moved away with its highest slot.
+async fn moved_slot_tells_of_another_pause() {
+    let cluster = started(3, 0).await;
+    // What is read at first lies there, too: the other servers have their notes, and refuse.
+    let (_, server) = place(&cluster, "{%move}").await;
+    let name = format!("n{}", first_at(&cluster, server, |number| format!("{{n{number}}}")).await);
+    let mut highest = (server + 1) * Cluster::SLOTS / 3 - 1;
+    for (order, pauses) in [("a", [true, false]), ("b", [false, true])] {
+        let number = first_at(&cluster, server, |number| format!("{order}{number}:token_base")).await;
+        let [first, second] = pauses.map(|pauses| {
+            let terms = config(&cluster).servers(|server| server.prefix(format!("{order}{number}")));
+            if pauses { terms } else { terms.pause_after_failover(Duration::ZERO) }
+        });
+        let first = open_for(first, MAX_TTL).await;
+        drop(first.lock(&name).unwrap().try_acquire().await.unwrap());
+        cluster.move_slot(highest, (server + 1) % 3, Step::Done).await.unwrap();
+        highest -= 1;
+        eventually("the second one is admitted there, and refused at the lock", async || {
+            let (refused, is_admitted) = match LockManager::builder(second.clone()).ttl(TTL).build().await {
+                Ok(second) => (second.lock(&name).unwrap().try_acquire().await.expect_err("refused"), true),
+                Err(refused) => (refused, false),
+            };
+            assert_eq!(*refused.kind(), ErrorKind::InvalidOption, "{refused:#}");
+            is_admitted
+        })
+        .await;
+    }
 }
 
 /// Clients contend while the slot of all names moves, a primary is stopped and goes on, and servers change their roles.
