@@ -30,13 +30,16 @@ impl Refuses for Shards {
                 if waiting.is_empty() {
                     return;
                 }
-                match self.refused(&link, run, pause, waiting).await {
-                    Ok(Word::OfAnother) => return pause.is_silent(&reign),
-                    Ok(Word::Refuses(slots)) if !slots.is_empty() => {
-                        pause.refused(&slots);
-                        pauses.reset();
+                for slots in waiting.chunks(MOST_TOGETHER) {
+                    match self.refused(&link, run, pause, slots).await {
+                        Ok(Word::OfAnother) => return pause.is_silent(&reign),
+                        Ok(Word::Refuses(refused)) if !refused.is_empty() => {
+                            pause.refused(&refused);
+                            pauses.reset();
+                        }
+                        Ok(Word::Refuses(_)) => {}
+                        Err(_) => break,
                     }
-                    Ok(Word::Refuses(_)) | Err(_) => {}
                 }
                 pauses.pause(&self.env).await;
             }
@@ -46,11 +49,29 @@ impl Refuses for Shards {
 }
 
 /// What a server says about slots.
-enum Word {
+#[derive(Debug, PartialEq, Eq)]
+enum Word<S> {
     /// Others have these. A replica says so, too.
-    Refuses(Vec<(HashSlot, Left)>),
+    Refuses(Vec<S>),
     /// It is another process.
     OfAnother,
+}
+
+impl<S: Clone> Word<S> {
+    /// Reads the answers of the process `run`: to `INFO`, and to a question about each of `slots`.
+    fn read(run: &str, slots: &[S], answers: &[Value]) -> Self {
+        // Without an `INFO` it is not ready.
+        let Some((info, answers)) = answers.split_first() else { return Self::Refuses(Vec::new()) };
+        let found = text(info).and_then(|info| info.lines().find_map(|line| line.strip_prefix("run_id:")));
+        match found.map(str::trim) {
+            None => Self::Refuses(Vec::new()),
+            Some(found) if found != run => Self::OfAnother,
+            Some(_) => {
+                let refused = slots.iter().zip(answers).filter(|(_, answer)| is_elsewhere(answer));
+                Self::Refuses(refused.map(|(slot, _)| slot.clone()).collect())
+            }
+        }
+    }
 }
 
 impl Shards {
@@ -59,34 +80,18 @@ impl Shards {
         link: &Link,
         run: &str,
         pause: &SlotPause,
-        waiting: Vec<(HashSlot, Left)>,
-    ) -> Result<Word> {
+        slots: &[(HashSlot, Left)],
+    ) -> Result<Word<(HashSlot, Left)>> {
         let give_up_at = self.env.now() + self.env.timing().op_timeout;
-        let connected = link.connected(give_up_at).await?;
-        let mut refused = Vec::new();
-        for slots in waiting.chunks(MOST_TOGETHER) {
-            let mut questions = vec![redis::cmd("INFO")];
-            questions[0].arg("server");
-            for (slot, _) in slots {
-                let mut about = redis::cmd("GET");
-                about.arg(pause.origin_of(*slot));
-                questions.push(about);
-            }
-            let answers = connected.ask_all(&questions, give_up_at).await?;
-            let process = answers.first().and_then(text);
-            let found = process.and_then(|info| info.lines().find_map(|line| line.strip_prefix("run_id:")));
-            match found.map(str::trim) {
-                Some(found) if found != run => return Ok(Word::OfAnother),
-                Some(_) => {
-                    let said = slots.iter().zip(&answers[1..]);
-                    refused
-                        .extend(said.filter(|(_, about)| is_elsewhere(about)).map(|(slot, _)| slot.clone()));
-                }
-                // It is not ready.
-                None => {}
-            }
+        let mut questions = vec![redis::cmd("INFO")];
+        questions[0].arg("server");
+        for (slot, _) in slots {
+            let mut about = redis::cmd("GET");
+            about.arg(pause.origin_of(*slot));
+            questions.push(about);
         }
-        Ok(Word::Refuses(refused))
+        let answers = link.connected(give_up_at).await?.ask_all(&questions, give_up_at).await?;
+        Ok(Word::read(run, slots, &answers))
     }
 }
 
@@ -98,3 +103,31 @@ fn is_elsewhere(answer: &Value) -> bool {
 
 /// About how many slots a server is asked in one piece.
 const MOST_TOGETHER: usize = 1000;
+
+#[cfg(test)]
+mod tests {
+    use redis::parse_redis_value;
+
+    use super::*;
+
+    /// The word about one slot does not count for another, nor that of another process.
+    #[test]
+    fn word_is_of_the_slots_that_were_asked_about() {
+        let refuses = |slots: &[&'static str]| Word::Refuses(slots.to_vec());
+        let (info, other) = ("$14\r\nrun_id:a\r\nos:b\r\n", "$10\r\nrun_id:b\r\n\r\n");
+        let (moved, nil, failed) = ("-MOVED 1 a:1\r\n", "$-1\r\n", "-LOADING wait\r\n");
+        for (answers, word) in [
+            (&[info, nil, moved, nil][..], refuses(&["2"])),
+            (&[info, moved, failed, moved], refuses(&["1", "3"])),
+            (&[info, moved], refuses(&["1"])),
+            (&[other, moved, moved, moved], Word::OfAnother),
+            (&[failed, moved, moved, moved], refuses(&[])),
+            (&[nil, moved, moved, moved], refuses(&[])),
+            (&[], refuses(&[])),
+        ] {
+            let read: Vec<_> =
+                answers.iter().map(|answer| parse_redis_value(answer.as_bytes()).unwrap()).collect();
+            assert_eq!(Word::read("a", &["1", "2", "3"], &read), word, "{answers:?}");
+        }
+    }
+}
