@@ -1,6 +1,7 @@
 //! By which servers a slot of a cluster was served for a session, and which of them may go on (redis.slots-2, redis.slots-3).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold_core::clock::Moment;
 
@@ -13,6 +14,8 @@ pub(super) struct Served {
     pub(super) reign: Arc<str>,
     /// Since when the slot is there, by the clock of the server.
     pub(super) since: u64,
+    /// For how long it was there by the same clock, when that was answered.
+    pub(super) age: Duration,
     /// When the last request was sent that has shown that.
     pub(super) sent_at: Moment,
     /// Until when a primary before the first reign may go on.
@@ -28,6 +31,7 @@ pub(crate) struct Left {
     pub(super) reign: Arc<str>,
     /// As of [`Served`].
     pub(super) since: u64,
+    pub(super) left_at: Moment,
     /// Until when the session does not go back to it.
     pub(super) until: Moment,
     /// Until when the session takes it to go on.
@@ -40,7 +44,7 @@ impl Served {
         let lag_end = next.lag_end;
         let may_go_on = self.reign != next.reign && now < lag_end.max(self.lag_end());
         let Self { reign, since, .. } = self;
-        let left = may_go_on.then_some(Left { reign, since, until: left_until, lag_end });
+        let left = may_go_on.then_some(Left { reign, since, left_at: now, until: left_until, lag_end });
         next.sent_at = next.sent_at.max(self.sent_at);
         // A primary before that one may go on, however long this server is there.
         (next.lag_end, next.left) = (self.lag_end, self.left);
@@ -60,14 +64,23 @@ impl Served {
         self.has_left(next, now) || !self.is_at(&next.reign, next.since) && next.sent_at < self.sent_at
     }
 
-    /// Whether that was left, and the slot was not moved there since: that begins its origin anew.
+    /// Whether that was left, and the slot did not come there anew since.
     fn has_left(&self, next: &Self, now: Moment) -> bool {
-        self.left.iter().any(|left| left.reign == next.reign && next.since <= left.since && now < left.until)
+        self.left.iter().any(|left| left.reign == next.reign && now < left.until && !left.is_anew(next))
     }
 
     /// Whether the slot was served there last, and was nowhere else since then.
     pub(super) fn is_at(&self, reign: &str, since: u64) -> bool {
         &*self.reign == reign && self.since == since
+    }
+}
+
+impl Left {
+    /// Whether the slot came back since it was left: that begins its origin anew. It may have been elsewhere and back before
+    /// that, too, unseen by the session; then the origin is later than known, and older than the absence. Two spans are
+    /// compared, as the clocks differ.
+    fn is_anew(&self, next: &Served) -> bool {
+        next.since > self.since && next.age < next.sent_at.since(self.left_at)
     }
 }
 
@@ -82,7 +95,8 @@ mod tests {
     fn served(reign: &str, lag_end: u64) -> Served {
         let (server, reign) = (Address::Tcp { host: "a".to_owned(), port: 1 }, reign.into());
         let (lag_end, pause_end) = (at(lag_end), at(90));
-        Served { server, reign, since: 1, sent_at: at(9), lag_end, pause_end, left: Vec::new() }
+        let (age, sent_at, left) = (Duration::from_secs(15), at(9), Vec::new());
+        Served { server, reign, since: 1, age, sent_at, lag_end, pause_end, left }
     }
 
     /// The word of the server before lifts the lag of a move, and not the lag of a promotion before. Without it the session does
@@ -118,7 +132,10 @@ mod tests {
         // Later ones remember it, until the slot is there anew.
         let (third, _) = left.followed(served("c", 30), at(26), at(40));
         assert!(third.bars(&served("a", 5), at(26)) && third.lag_end() == at(30));
-        let anew = Served { since: 2, ..served("a", 5) };
+        let later = |sent_at| Served { since: 2, sent_at: at(sent_at), ..served("a", 5) };
+        // It was left at 10 s, and was elsewhere and back before that.
+        assert!(third.bars(&later(25), at(26)));
+        let anew = later(26);
         assert!(!third.bars(&anew, at(26)));
         let (back, _) = third.followed(anew, at(26), at(40));
         assert!(!back.has_left(&served("a", 5), at(26)) && back.has_left(&served("c", 5), at(26)));

@@ -14,7 +14,7 @@
 //!
 //! # Invariants
 //! - **redis.slots-1** Nothing is sent to a script over a connection before the slot's origin was asked over it, or after the
-//!   slot was idle there for longer than a server needs to be replaced and to come back, or was served by another reign since.
+//!   slot was idle there for longer than a server needs to be replaced and to come back, or came there anew.
 //! - **redis.slots-2** A lease is renewed that ends within the lag only if each server that has served the slot for this session
 //!   within the lag refuses it, by the word of the same process. Until then such a hold is kept, and not extended.
 //! - **redis.slots-3** A session does not go back to a server that it has left without that word, until the lag is over or the
@@ -179,8 +179,8 @@ impl SlotPause {
         let (lag_end, pause_end) =
             (now + left_of(self.terms.lag_until(times)), now + left_of(self.terms.paused_until(times)));
         let (server, reign) = (server.clone(), Arc::clone(reign));
-        let since = times.since;
-        let next = Served { server, reign, since, sent_at, lag_end, pause_end, left: Vec::new() };
+        let (since, age) = (times.since, Duration::from_micros(times.now.saturating_sub(times.since)));
+        let next = Served { server, reign, since, age, sent_at, lag_end, pause_end, left: Vec::new() };
         let mut known = self.known.lock();
         let ServedSlots { served, asked } = &mut *known;
         let before = match served.remove(&slot) {

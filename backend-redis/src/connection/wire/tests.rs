@@ -391,7 +391,7 @@ async fn idle_slot_is_asked_about_again() {
 async fn slot_that_is_back_is_asked_about_over_each_connection() {
     let [first, second, other] = [(); 3].map(|()| Setup::new(1 << 16));
     let since = Arc::new(AtomicUsize::new(5));
-    let pause = slot_pause(&first.wire.env, BOUND);
+    let (pause, clock) = (slot_pause(&first.wire.env, BOUND), first.clock);
     let asked = [(first.server, "a b"), (second.server, "a b"), (other.server, "c d")]
         .map(|(server, reign)| slot_server(server, reign, Arc::clone(&since)));
     let wires = [first.wire, second.wire, other.wire];
@@ -406,6 +406,7 @@ async fn slot_that_is_back_is_asked_about_over_each_connection() {
     }
     run(&first).await.expect_err("it may be a primary that was replaced");
     since.store(7, Ordering::Relaxed);
+    clock.advance(Duration::from_millis(1));
     for connection in [&second, &first, &second] {
         run(connection).await.unwrap();
     }
