@@ -24,12 +24,14 @@ impl Refuses for Shards {
         link.start_later(closed.clone());
         let _open = closed.clone().drop_guard();
         let asked = async {
-            let mut pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+            let (mut pauses, mut first) = (Backoff::new(FIRST_PAUSE, LONGEST_PAUSE), 0);
             loop {
-                let waiting = pause.waiting_for(&reign);
+                let mut waiting = pause.waiting_for(&reign);
                 if waiting.is_empty() {
                     return;
                 }
+                first %= waiting.len();
+                waiting.rotate_left(first);
                 for slots in waiting.chunks(MOST_TOGETHER) {
                     match self.refused(&link, run, pause, slots).await {
                         Ok(Word::OfAnother) => return pause.is_silent(&reign),
@@ -37,7 +39,11 @@ impl Refuses for Shards {
                             pause.refused(&refused);
                             pauses.reset();
                         }
-                        Ok(Word::Refuses(_)) => {}
+                        // It may not know of any yet. Later it is asked about others, too: it may keep these.
+                        Ok(Word::Refuses(_)) => {
+                            first += slots.len();
+                            break;
+                        }
                         Err(_) => break,
                     }
                 }
@@ -101,8 +107,8 @@ fn is_elsewhere(answer: &Value) -> bool {
     RedisError::from(error.clone()).code() == Some("MOVED")
 }
 
-/// About how many slots a server is asked in one piece.
-const MOST_TOGETHER: usize = 1000;
+/// About how many slots a server is asked in one piece, and between two pauses while it refuses none.
+const MOST_TOGETHER: usize = 100;
 
 #[cfg(test)]
 mod tests {
