@@ -1,5 +1,6 @@
 //! A cluster of servers: primaries that share the slots, and replicas that are promoted in their place.
 
+use std::ops::RangeInclusive;
 use std::{collections::BTreeMap, io, net::SocketAddr, time::Duration};
 
 use tokio::time::{sleep, timeout};
@@ -143,8 +144,8 @@ impl Cluster {
                 let mut owners = Vec::new();
                 for node in &self.nodes {
                     // One that was killed has no word.
-                    if let Ok(ports) = node.owners().await {
-                        owners.push(ports.range(..=slot).next_back().map(|(_, port)| *port));
+                    if let Ok(ranges) = node.owners().await {
+                        owners.push(owner_in(&ranges, slot));
                     }
                 }
                 let known = |port| self.nodes.iter().position(|node| Some(node.server.addr().port()) == port);
@@ -161,11 +162,19 @@ impl Cluster {
 
     /// Moves a slot to the server `to`, up to a step. Called again with a later one, it goes on; after the last one it has moved.
     pub async fn move_slot(&self, slot: usize, to: usize, paused_at: Step) -> io::Result<()> {
+        let number = slot.to_string();
+        for node in &self.nodes {
+            // One that has begun to take the slot does not learn that another server has it. The one that has it goes on giving.
+            let has_it = |ranges: Vec<_>| owner_in(&ranges, slot) == Some(node.server.addr().port());
+            if !node.owners().await.is_ok_and(has_it) {
+                let _ = node.ok(&["CLUSTER", "SETSLOT", &number, "STABLE"]).await;
+            }
+        }
         let from = self.owner_of(slot).await?;
         if from == to {
             return Ok(());
         }
-        let (number, source, target) = (slot.to_string(), &self.nodes[from], &self.nodes[to]);
+        let (source, target) = (&self.nodes[from], &self.nodes[to]);
         let (port, bound) = (target.server.addr().port().to_string(), READY.as_millis().to_string());
         target.ok(&["CLUSTER", "SETSLOT", &number, "IMPORTING", &source.id]).await?;
         if paused_at >= Step::Migrating {
@@ -198,7 +207,7 @@ impl Cluster {
     pub async fn reunite(&self, pair: [usize; 2]) -> io::Result<()> {
         let owners = self.nodes[pair[0]].owners().await?;
         let port = |node: usize| self.nodes[node].server.addr().port();
-        let has_slots = |node| owners.values().any(|owner| *owner == port(node));
+        let has_slots = |node| owners.iter().any(|(_, owner)| *owner == port(node));
         let [primary, replica] = if has_slots(pair[0]) { pair } else { [pair[1], pair[0]] };
         let said = self.server(replica).info("replication").await?;
         if said.get("master_port").map(String::as_str) != Some(&*port(primary).to_string()) {
@@ -231,7 +240,7 @@ impl Cluster {
         let port = self.nodes[replica].server.addr().port();
         for node in &self.nodes {
             // One that was killed has no word.
-            let has_it = |ports: BTreeMap<_, _>| ports.values().any(|owner| *owner == port);
+            let has_it = |ranges: Vec<(_, u16)>| ranges.iter().any(|(_, owner)| *owner == port);
             soon(|| async { Ok(node.owners().await.map_or(true, has_it)) }).await?;
         }
         Ok(())
@@ -312,17 +321,23 @@ impl Node {
         Ok((ranges.len(), replicas))
     }
 
-    /// The port of the server that has the slots from each on, by its word.
-    async fn owners(&self) -> io::Result<BTreeMap<usize, u16>> {
+    /// Slots, and the port of the server that has them, by its word.
+    async fn owners(&self) -> io::Result<Vec<(Slots, u16)>> {
         let ranges = self.server.command(&["CLUSTER", "SLOTS"]).await?.elements();
         let number = |reply: &Reply| usize::try_from(reply.integer()?).ok();
         let owner = |range: Reply| {
-            let [first, _, owner, ..] = &range.elements()[..] else { return None };
+            let [first, last, owner, ..] = &range.elements()[..] else { return None };
             let port = number(owner.clone().elements().get(1)?)?;
-            Some((number(first)?, u16::try_from(port).ok()?))
+            Some((number(first)?..=number(last)?, u16::try_from(port).ok()?))
         };
         Ok(ranges.into_iter().filter_map(owner).collect())
     }
+}
+
+type Slots = RangeInclusive<usize>;
+
+fn owner_in(ranges: &[(Slots, u16)], slot: usize) -> Option<u16> {
+    ranges.iter().find(|(slots, _)| slots.contains(&slot)).map(|(_, owner)| *owner)
 }
 
 /// The length of the message of the bus that these bytes begin with, if it is complete.
