@@ -114,6 +114,12 @@ pub(crate) fn needs_another_connection(error: &tokio_postgres::Error) -> bool {
     said.is_none_or(|code| matches!(code, OLDER_CONNECTION | "25006" | "55000" | WITHOUT_SCHEMA))
 }
 
+/// Whether the connection has lost a prepared statement, or that has become another.
+pub(crate) fn is_unprepared(error: &tokio_postgres::Error) -> bool {
+    let said = error.as_db_error().map(|said| said.code().code());
+    matches!(said, Some("26000" | "0A000"))
+}
+
 /// Whether the same change may succeed if it notifies nobody.
 pub(crate) fn is_full_queue(error: &Error) -> bool {
     error.source().is_some_and(|cause| cause.is::<FullQueue>())

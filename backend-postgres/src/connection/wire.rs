@@ -1,11 +1,11 @@
 //! One connection, whose requests are sent one behind the other without waiting for answers.
 
 use std::future::poll_fn;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use leasehold_core::{Effect, Env, Result};
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
 use tokio_postgres::{Client, Config, Connection, NoTls, Statement};
@@ -22,7 +22,7 @@ pub(crate) struct Wire {
     /// Permits for requests: one that waits behind many others would seem to have no answer.
     room: Semaphore,
     /// Statements by their text, which the server has parsed.
-    prepared: OnceLock<Vec<(String, Statement)>>,
+    prepared: Mutex<Vec<(String, Statement)>>,
     broken: CancellationToken,
 }
 
@@ -57,17 +57,29 @@ impl Wire {
             env: env.clone(),
             client,
             room: Semaphore::new(AT_ONCE),
-            prepared: OnceLock::new(),
+            prepared: Mutex::default(),
             broken: broken.clone(),
         })
     }
 
-    /// Lets the server parse statements once for all requests of this connection.
+    /// Lets the server parse statements once for all requests of this connection. If it refuses, each request brings its text.
     pub(super) async fn prepare(&self, texts: Vec<String>) -> Result<()> {
-        let prepared = try_join_all(texts.iter().map(|text| self.client.prepare(text)));
-        let prepared = self.bounded(self.env.timing().op_timeout, prepared).await?;
-        self.prepared.get_or_init(|| texts.into_iter().zip(prepared).collect());
+        let request = async {
+            match try_join_all(texts.iter().map(|text| self.client.prepare(text))).await {
+                Err(error) if error.as_db_error().is_some() => Ok(None),
+                prepared => prepared.map(Some),
+            }
+        };
+        let prepared = self.bounded(self.env.timing().op_timeout, request).await?;
+        if let Some(prepared) = prepared {
+            *self.prepared.lock() = texts.into_iter().zip(prepared).collect();
+        }
         Ok(())
+    }
+
+    fn prepared(&self, text: &str) -> Option<Statement> {
+        let all = self.prepared.lock();
+        all.iter().find(|(prepared, _)| prepared == text).map(|(_, statement)| statement.clone())
     }
 
     /// Sends one statement, and waits for its answer for as long as a request may take.
@@ -76,15 +88,18 @@ impl Wire {
     ///
     /// A statement that was sent may be carried out.
     pub(crate) async fn ask(&self, statement: &str, values: Values<'_>) -> Result<Rows> {
-        let bound = self.env.timing().op_timeout;
-        let prepared = self.prepared.get().and_then(|all| all.iter().find(|(text, _)| text == statement));
-        let rows = if let Some((_, statement)) = prepared {
-            let values: Vec<_> = values.iter().map(|(value, _)| *value).collect();
-            self.bounded(bound, self.client.query(statement, &values)).await?
-        } else {
-            self.bounded(bound, self.client.query_typed(statement, values)).await?
+        let request = async {
+            if let Some(prepared) = self.prepared(statement) {
+                let plain: Vec<_> = values.iter().map(|(value, _)| *value).collect();
+                match self.client.query(&prepared, &plain).await {
+                    // Nothing was applied. A pooler that came in between may have another connection for each request.
+                    Err(error) if error::is_unprepared(&error) => self.prepared.lock().clear(),
+                    answer => return answer,
+                }
+            }
+            self.client.query_typed(statement, values).await
         };
-        Ok(Rows(rows))
+        self.bounded(self.env.timing().op_timeout, request).await.map(Rows)
     }
 
     /// Sends statements without values.

@@ -61,6 +61,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             names_are_whole_in_a_database_without_encoding;
         pooler:
             pooler_is_found_out_by_name
+            pooler_that_comes_later_costs_no_lock
             waiters_behind_a_pooler_hold_one_by_one;
         schema:
             other_version_is_refused_with_both_numbers

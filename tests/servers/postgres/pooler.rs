@@ -3,10 +3,10 @@
 use leasehold::{Effect, ErrorKind, connect};
 use testbed::pgbouncer::Bouncer;
 use testbed::postgres::Setup;
-use testbed::{BOUND, Beside, Depth, within};
+use testbed::{BOUND, Beside, Depth, Proxy, within};
 
 use super::{connect_user, end_connections, open, url};
-use crate::fixture::NAME;
+use crate::fixture::{NAME, hold};
 
 pub(super) async fn pooler_is_found_out_by_name() {
     let server = Setup::new().start().await.unwrap();
@@ -18,6 +18,20 @@ pub(super) async fn pooler_is_found_out_by_name() {
         "{refused:#}"
     );
     assert!(refused.to_string().contains("`listen=false`"), "{refused:#}");
+}
+
+/// A pooler that comes in between later has other connections, which have not prepared the statements of a cycle.
+pub(super) async fn pooler_that_comes_later_costs_no_lock() {
+    let server = Setup::new().start().await.unwrap();
+    let pooler = Bouncer::start(&server, 6).await.unwrap();
+    let way = Proxy::start(server.addr()).unwrap();
+    let locks = open(way.addr(), "").await;
+    hold(&locks).await.release().await.unwrap();
+    way.lead_to(pooler.addr()).await;
+    way.reset().await;
+    for _ in 0..20 {
+        hold(&locks).await.release().await.unwrap();
+    }
 }
 
 /// More sessions than connections of the server. Those are ended meanwhile, which loses nothing.
