@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use futures_util::{StreamExt, stream};
 use leasehold_core::backend::{LeaseId, Renewal, StoreEvent};
 use leasehold_core::clock::Moment;
@@ -130,12 +131,8 @@ impl Session {
         let value = match admitted.connected.run(&call, give_up_at).await {
             // One name with foreign keys must not cost the others their leases.
             Err(error) if *error.kind() == ErrorKind::Protocol && votes.len() > 1 => {
-                let mut failed = Ok(());
-                for vote in votes.chunks(1) {
-                    let renewed = Box::pin(self.renew_at(server, vote, give_up_at)).await;
-                    failed = failed.and(renewed);
-                }
-                return failed;
+                let each = votes.chunks(1).map(|vote| Box::pin(self.renew_at(server, vote, give_up_at)));
+                return join_all(each).await.into_iter().collect();
             }
             value => value?,
         };
