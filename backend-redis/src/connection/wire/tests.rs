@@ -368,8 +368,7 @@ async fn slot_connection(wire: Arc<Wire>, pause: &Pause) -> Connection {
     connection
 }
 
-/// A slot that was idle is asked about again, before its server can be replaced and come back while the request is on its way
-/// (redis.slots-1).
+/// A slot that was idle is asked about again before its server can be replaced and come back unseen (redis.slots-1).
 #[tokio::test]
 async fn idle_slot_is_asked_about_again() {
     let Setup { wire, server, clock } = Setup::new(1 << 16);
