@@ -29,9 +29,12 @@ pub(super) async fn pooler_that_comes_later_costs_no_lock() {
     hold(&locks).await.release().await.unwrap();
     way.lead_to(pooler.addr()).await;
     way.reset().await;
-    for _ in 0..20 {
-        hold(&locks).await.release().await.unwrap();
-    }
+    hold(&locks).await.release().await.unwrap();
+    // The pooler gives the connection that was used last to the next client.
+    let (user, _connection) = connect_user(pooler.addr()).await;
+    user.batch_execute("BEGIN; SELECT 1").await.unwrap();
+    hold(&locks).await.release().await.unwrap();
+    user.batch_execute("COMMIT").await.unwrap();
 }
 
 /// More sessions than connections of the server. Those are ended meanwhile, which loses nothing.
