@@ -69,7 +69,7 @@ pub(crate) async fn ended_session_loses_holds_and_requeues_waiters<S: Sessions>(
 
     let ended = server.end_session(scene.namespace(), 0).await;
     for guard in guards {
-        let reason = within(KNOWN, "it is told", guard.lost()).await;
+        let reason = within(KNOWN, "a report", guard.lost()).await;
         assert!(S::FORGOTTEN.contains(&reason) && reason != LostReason::Expired, "{reason}");
         guard.release().await.unwrap_err();
     }

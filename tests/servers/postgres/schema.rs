@@ -186,7 +186,7 @@ pub(super) async fn removal_waits_for_no_session_and_is_told_without_messages() 
     other.revoke(NAME, Revoke::Force).await.unwrap();
     user.batch_execute("COMMIT").await.unwrap();
     hold(&other).await.release().await.unwrap();
-    eventually("the holder is told", async || guard.ensure_held().is_err()).await;
+    eventually("the hold is lost", async || guard.ensure_held().is_err()).await;
     kept.release().await.unwrap();
 }
 

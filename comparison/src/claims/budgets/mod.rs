@@ -414,7 +414,7 @@ impl<'a> Here<'a> {
         Some(found.and(&[wait, share].into_iter().flatten().collect::<String>()))
     }
 
-    /// What our cycle costs and theirs, as far as it is told: requests and processor times.
+    /// The cost of our cycle and of theirs, as far as it is known: requests and processor times.
     fn beside(&self, who: &str) -> impl Iterator<Item = String> + use<> {
         let (ours, theirs) = (Spent::of(self.row), self.row_of(who).map(Spent::of));
         let told = theirs.map(|theirs| ours.against(&theirs)).unwrap_or_default();

@@ -202,8 +202,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Waits until one of two servers has slots, and the other one follows it. A server that loses its last slot follows whoever has
-    /// taken that one: if a slot moves during a fail-over, that may be the primary of other keys.
+    /// Waits until one of two servers has slots, and the other one follows it. A server that loses its last slot follows the one
+    /// that has it now: if a slot moves during a fail-over, that may be the primary of other keys.
     pub async fn reunite(&self, pair: [usize; 2]) -> io::Result<()> {
         let owners = self.nodes[pair[0]].owners().await?;
         let port = |node: usize| self.nodes[node].server.addr().port();
