@@ -291,6 +291,15 @@ impl Server {
     }
 }
 
+impl Drop for Server {
+    /// Its processes end once it is killed, but those that are stopped would not.
+    fn drop(&mut self) {
+        for child in self.children().unwrap_or_default() {
+            let _ended = kill_process(child, Signal::CONT);
+        }
+    }
+}
+
 /// Runs one of PostgreSQL's own clients as the superuser; what it writes.
 pub(crate) async fn run(
     name: &str,

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "test binary")]
 
 mod install;
+mod postgres;
 mod process;
 mod proxy;
 mod trial;
