@@ -57,8 +57,25 @@ pub(crate) fn switches(pid: u32) -> Option<u64> {
     of_threads(pid, |thread| told(&format!("{thread}/status"), "voluntary_ctxt_switches")?.parse().ok())
 }
 
+/// While it is there, all threads of these processes share one processor.
+#[derive(Debug)]
+pub(crate) struct OneProcessor(Vec<u32>);
+
+impl OneProcessor {
+    pub(crate) fn of(pids: Vec<u32>) -> Self {
+        pids.iter().for_each(|pid| run_on(*pid, true));
+        Self(pids)
+    }
+}
+
+impl Drop for OneProcessor {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|pid| run_on(*pid, false));
+    }
+}
+
 /// Lets its threads run on those processors alone that this one may use, or on the first of them.
-pub(crate) fn run_on(pid: u32, is_first: bool) {
+fn run_on(pid: u32, is_first: bool) {
     let Ok(mut processors) = sched_getaffinity(None) else { return };
     if is_first {
         let first = (0..CpuSet::MAX_CPU).find(|number| processors.is_set(*number));
@@ -88,9 +105,9 @@ mod tests {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let allowed = || told(&format!("{}/status", child.id()), "Cpus_allowed_list").unwrap();
         let before = allowed();
-        run_on(child.id(), true);
+        let bound = OneProcessor::of(vec![child.id()]);
         assert!(allowed().parse::<usize>().is_ok(), "{}", allowed());
-        run_on(child.id(), false);
+        drop(bound);
         assert_eq!(allowed(), before);
         child.kill().and_then(|()| child.wait()).unwrap();
     }

@@ -20,7 +20,7 @@ use crate::error::Result;
 use crate::figures::Chance;
 use crate::implementation::{Implementation, SCRIPTS};
 use crate::options::{Scenario, Store};
-use crate::proc::{cpu_nanos, run_on, switches};
+use crate::proc::{OneProcessor, cpu_nanos, switches};
 use crate::report::Row;
 use crate::scale::Scale;
 use crate::servers::Target;
@@ -148,12 +148,11 @@ impl Contest {
         let effort = Effort { span: entry.pace.span, ..self.effort(&entry.who) };
         // INVARIANT(contest-9)
         let in_turns = self.contenders == 1 && matches!(target.store, Store::Redis | Store::RedisQuorum);
-        let both = if in_turns { [team.pids(), target.pids()].concat() } else { Vec::new() };
-        both.iter().for_each(|pid| run_on(*pid, true));
+        let bound = in_turns.then(|| OneProcessor::of([team.pids(), target.pids()].concat()));
         let before = spent_by(&team, target);
         let outcome = team.contest(&name, &effort).await;
         let after = spent_by(&team, target);
-        both.iter().for_each(|pid| run_on(*pid, false));
+        drop(bound);
         let Outcome { history, gave_up } = outcome?;
         entry.take(round, &history, before, after);
         if let Some(gave_up) = gave_up {
@@ -204,7 +203,7 @@ impl Contest {
         let trial = team.contest(name, &Effort { span: TRIAL, ..alike }).await?;
         let rate = entry.look_at(trial)?;
         if self.effort.span.is_zero() {
-            entry.pace = Pace::of(everyone, rate, &scale);
+            entry.pace = Pace::of(everyone, self.scenario != Scenario::Names, rate, &scale);
         }
         Ok(team)
     }

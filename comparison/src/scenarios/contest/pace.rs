@@ -2,7 +2,8 @@
 //!
 //! # Invariants
 //! - **contest-8** A turn lasts until each contender has gone through the lock [`EACH`] times, as far as that is known
-//!   before, so that a queue is in its steady state for most of it. Who is slow has longer turns and fewer of them: those
+//!   before, so that a queue is in its steady state for most of it; where each has a lock of its own, [`ENOUGH`] of all together
+//!   do. Who is slow has longer turns and fewer of them: those
 //!   that it has are in the same rounds as the turns of others that have as few, or fewer.
 
 use std::time::Duration;
@@ -23,10 +24,11 @@ impl Pace {
         Self { span, stride: 1 }
     }
 
-    /// Of so many contenders that make so many cycles a second together.
-    pub(super) fn of(contenders: u64, rate: f64, scale: &Scale) -> Self {
-        let wanted = EACH * contenders as f64 / rate.max(LEAST_RATE);
-        let most = if contenders < MANY { scale.longest / 5 } else { scale.longest };
+    /// Of so many contenders that make so many cycles a second together, for one lock or for one each.
+    pub(super) fn of(contenders: u64, for_one: bool, rate: f64, scale: &Scale) -> Self {
+        let most = if for_one { f64::INFINITY } else { ENOUGH };
+        let wanted = (EACH * contenders as f64).min(most) / rate.max(LEAST_RATE);
+        let most = if contenders < MANY { scale.longest * 3 / 10 } else { scale.longest };
         let span = Duration::from_secs_f64(wanted).clamp(scale.turn, most);
         let mut strides = STRIDES.into_iter().filter(|stride| scale.rounds / stride >= FEW);
         let least = strides.clone().next_back().unwrap_or(1);
@@ -42,6 +44,9 @@ impl Pace {
 
 /// How often each contender goes through the lock in a turn.
 const EACH: f64 = 20.0;
+
+/// Of locks that nobody else wants.
+const ENOUGH: f64 = 320.0;
 
 /// From so many contenders on, they take long to come to their places.
 const MANY: u64 = 100;
@@ -62,18 +67,20 @@ mod tests {
     /// Who is fast has short turns in every round; who is slow has fewer, long enough for a queue, up to a bound.
     #[test]
     fn slow_contenders_have_fewer_and_longer_turns() {
-        let pace = |contenders, rate| {
-            let Pace { span, stride } = Pace::of(contenders, rate, &Scale::USUAL);
+        let pace_of = |contenders, for_one, rate| {
+            let Pace { span, stride } = Pace::of(contenders, for_one, rate, &Scale::USUAL);
             (span.as_millis(), stride)
         };
+        let pace = |contenders, rate| pace_of(contenders, true, rate);
         assert_eq!(pace(1, 9_000.0), (20, 1));
         assert_eq!(pace(8, 5_000.0), (32, 1));
         assert_eq!(pace(8, 800.0), (200, 10));
         assert_eq!(pace(100, 1_000.0), (2_000, 10));
-        assert_eq!(pace(100, 10.0), (3_000, 10));
+        assert_eq!(pace(100, 10.0), (2_000, 10));
         assert_eq!(pace(2, 0.0), (600, 10));
+        assert_eq!((pace(64, 6_400.0), pace_of(64, false, 6_400.0)), ((200, 10), (50, 2)));
         let due = |contenders, rate| {
-            let pace = Pace::of(contenders, rate, &Scale::USUAL);
+            let pace = Pace::of(contenders, true, rate, &Scale::USUAL);
             (0..Scale::USUAL.rounds).filter(|round| pace.is_due(*round)).collect::<Vec<_>>()
         };
         let (often, seldom) = (due(8, 5_000.0), due(8, 800.0));

@@ -1,7 +1,8 @@
 //! What a move costs who locks without contention: in each phase a free lock, beside the same on the plain stores.
 //!
 //! All three run in short turns on the same servers, in random order: what the machine does meanwhile befalls all of them,
-//! and so does what one leaves to the next, such as a server that was busy a moment ago.
+//! and so does what one leaves to the next, such as a server that was busy a moment ago. As where a free lock is compared, who takes
+//! it shares a processor with Redis.
 
 use contender_protocol::now;
 use leasehold::migrate::Phase;
@@ -13,8 +14,10 @@ use crate::driver::{Effort, Shape, Team};
 use crate::error::{Error, Result};
 use crate::figures::{Chance, median, rounded};
 use crate::implementation::Implementation;
+use crate::proc::OneProcessor;
 use crate::report::Free;
 use crate::scenarios::MOST_CYCLES;
+use crate::servers::Target;
 
 pub(super) async fn run(comparison: &Comparison) -> Result<Vec<Free>> {
     let (redis, etcd) = servers(comparison).await?;
@@ -27,21 +30,28 @@ pub(super) async fn run(comparison: &Comparison) -> Result<Vec<Free>> {
     let mut told = Vec::new();
     for phase in PHASES {
         step(&admin, phase).await?;
-        told.push(in_phase(comparison, phase, &mut teams).await?);
+        told.push(in_phase(comparison, phase, &mut teams, &redis).await?);
     }
     admin.close().await.map_err(Error::during("closing the administrator"))?;
     Ok(told)
 }
 
 /// What the turns of a phase come to; the first ones warm up.
-async fn in_phase(comparison: &Comparison, phase: Phase, teams: &mut [Team; 3]) -> Result<Free> {
+async fn in_phase(
+    comparison: &Comparison,
+    phase: Phase,
+    teams: &mut [Team; 3],
+    redis: &Target,
+) -> Result<Free> {
     let scale = comparison.scale;
-    let effort = Effort::cycles(MOST_CYCLES).until(scale.turn * LONG);
+    let effort = Effort::cycles(MOST_CYCLES).until(scale.turn);
     let (mut chance, mut rates, mut order) = (Chance::of(now()), [const { Vec::new() }; 3], [0, 1, 2]);
     for round in 0..=scale.rounds {
         chance.shuffle(&mut order);
         for who in order {
+            let bound = OneProcessor::of([teams[who].pids(), redis.pids()].concat());
             let history = teams[who].contest(NAME, &effort).await?.whole()?;
+            drop(bound);
             let rate = history.cycles_per_s().ok_or_else(|| Error::new("nobody was granted a free lock"))?;
             if round > 0 {
                 rates[who].push(rounded(rate));
@@ -65,6 +75,3 @@ async fn in_phase(comparison: &Comparison, phase: Phase, teams: &mut [Team; 3]) 
 const ONE: Shape = Shape { processes: 1, contenders: 1, sessions: 1 };
 
 const BESIDE: &str = "beside";
-
-/// How many times as long as others a turn is: etcd's are slow.
-const LONG: u32 = 2;

@@ -3,13 +3,15 @@
 //!
 //! All count from the same proposal, which mostly no earlier grant has reached, so they agree on the number at once.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use contender_protocol::{Failure, Session};
-use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use redis::Cmd;
+use futures_util::{FutureExt, StreamExt};
 use redis::aio::MultiplexedConnection;
+use redis::{Cmd, RedisResult};
 
 use super::redis::{Held, Keys, OWNER, RELEASE, connect, load};
 use crate::servers::places;
@@ -20,21 +22,29 @@ pub(super) struct Connections {
     acquire: String,
     release: String,
     ttl: String,
+    /// Requests that a majority did not wait for: the client sends none whose answer nobody wants.
+    late: Mutex<FuturesUnordered<Asked>>,
 }
+
+type Asked = BoxFuture<'static, RedisResult<Option<u64>>>;
 
 impl Connections {
     /// What a majority answers. The others are asked as well, and not waited for.
-    async fn majority(&self, command: &Cmd) -> Result<Vec<u64>, Failure> {
+    async fn majority(&self, command: Cmd) -> Result<Vec<u64>, Failure> {
+        let command = Arc::new(command);
         let ask = |connection: &MultiplexedConnection| {
-            let mut connection = connection.clone();
-            async move { command.query_async::<Option<u64>>(&mut connection).await }
+            let (mut connection, command) = (connection.clone(), Arc::clone(&command));
+            async move { command.query_async(&mut connection).await }.boxed()
         };
-        let mut asked: FuturesUnordered<_> = self.servers.iter().map(ask).collect();
+        let mut asked: FuturesUnordered<Asked> = self.servers.iter().map(ask).collect();
         let mut answers = Vec::new();
         while answers.len() <= self.servers.len() / 2 {
             let answer = asked.next().await.ok_or_else(super::taken)?;
             answers.extend(answer?);
         }
+        let mut late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
+        while late.next().now_or_never().flatten().is_some() {}
+        late.extend(asked);
         Ok(answers)
     }
 }
@@ -53,7 +63,7 @@ impl Session for Connections {
             release = load(&mut connection, RELEASE).await?;
             servers.push(connection);
         }
-        Ok(Self { servers, acquire, release, ttl: ttl.as_millis().to_string() })
+        Ok(Self { servers, acquire, release, ttl: ttl.as_millis().to_string(), late: Mutex::default() })
     }
 
     async fn lock(&self, name: &str) -> Result<Keys, Failure> {
@@ -66,7 +76,7 @@ impl Session for Connections {
         let mut command = redis::cmd("EVALSHA");
         command.arg(&self.acquire).arg(2).arg(&keys.lock).arg(&keys.counter);
         command.arg(OWNER).arg(&self.ttl).arg(proposal);
-        let numbers = self.majority(&command).await?;
+        let numbers = self.majority(command).await?;
         match numbers.first() {
             Some(token) if numbers.iter().all(|number| number == token) => {
                 Ok(Held { lock: keys.lock.clone(), token: *token })
@@ -82,7 +92,7 @@ impl Session for Connections {
     async fn release(&self, held: Held) -> Result<(), Failure> {
         let mut command = redis::cmd("EVALSHA");
         command.arg(&self.release).arg(1).arg(&held.lock).arg(OWNER);
-        let deleted = self.majority(&command).await?;
+        let deleted = self.majority(command).await?;
         if deleted.iter().all(|deleted| *deleted == 1) {
             Ok(())
         } else {
