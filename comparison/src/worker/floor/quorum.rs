@@ -98,11 +98,7 @@ impl Session for Connections {
         command.arg(&self.release).arg(1).arg(&held.lock).arg(OWNER);
         let deleted = self.majority(command).await?;
         // One that was asked late may have none.
-        if deleted.contains(&1) {
-            Ok(())
-        } else {
-            Err(Failure::new("the key was not ours"))
-        }
+        if deleted.contains(&1) { Ok(()) } else { Err(Failure::new("the key was not ours")) }
     }
 }
 
