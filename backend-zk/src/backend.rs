@@ -237,8 +237,8 @@ impl Shared {
     ) -> Result<Attempt> {
         let session = tokio::select! {
             biased;
-            () = left.cancelled() => return Err(Error::lost(LostReason::Released)),
             session = self.session_for(&request.name) => session?,
+            () = left.cancelled() => return Err(Error::lost(LostReason::Released)),
         };
         session.acquire(&request, patience, &left).await
     }

@@ -102,8 +102,8 @@ impl Connection {
     }
 
     /// Makes a contender in `directory` and lists it, in one flight; the directory first, if it is missing.
-    pub(crate) async fn enter(&self, directory: &str, stem: &str, data: &[u8]) -> Answered<Entered> {
-        if let Some(entered) = self.enter_existing(directory, stem, data).await.if_there()? {
+    pub(crate) async fn enter(&self, directory: &str, stem: String, data: Vec<u8>) -> Answered<Entered> {
+        if let Some(entered) = self.enter_existing(directory, stem.clone(), data.clone()).await.if_there()? {
             return Ok(entered);
         }
         // Whether it is made, and by which client, the next attempt shows.
@@ -112,15 +112,14 @@ impl Connection {
         self.enter_existing(directory, stem, data).await
     }
 
-    async fn enter_existing(&self, directory: &str, stem: &str, data: &[u8]) -> Answered<Entered> {
+    async fn enter_existing(&self, directory: &str, stem: String, data: Vec<u8>) -> Answered<Entered> {
         // Polled in this order, so sent in this order.
-        let (made, listed) = join(self.make_contender(directory, stem, data), self.list(directory)).await;
+        let (made, listed) = join(self.make_contender(stem, data), self.list(directory)).await;
         Ok((made?, listed.ok()))
     }
 
-    /// Makes a contender in an existing directory. Its name is `stem` and the number that it gets.
-    pub(crate) async fn make_contender(&self, directory: &str, stem: &str, data: &[u8]) -> Answered<Made> {
-        let (stem, data) = ([directory, "/", stem].concat(), data.to_owned());
+    /// Makes a contender in an existing directory. Its path is `stem` and the number that it gets.
+    pub(crate) async fn make_contender(&self, stem: String, data: Vec<u8>) -> Answered<Made> {
         let rights = Arc::clone(&self.contender_rights);
         let made = self.ask(async move |client| {
             let options = CreateMode::EphemeralSequential.with_acls(Acls::new(&rights));

@@ -16,6 +16,8 @@
 
 mod note;
 
+use std::fmt::Write as _;
+
 use leasehold_core::{Error, ErrorKind, LockName, Mode, OwnerId, Result};
 use percent_encoding::{percent_decode_str, percent_encode_byte};
 
@@ -217,15 +219,30 @@ impl Node {
 
     /// The name of the child, as the server writes it.
     pub(crate) fn name(&self) -> String {
-        format!("{}{:010}", stem(self.owner, self.mode), self.number)
+        self.path("").split_off(1)
+    }
+
+    /// The path of the child.
+    pub(crate) fn path(&self, directory: &str) -> String {
+        let mut path = stem_in(directory, self.owner, self.mode);
+        // A string takes everything.
+        let _infallible = write!(path, "{:010}", self.number);
+        path
     }
 }
 
 /// The name of `owner`'s child without its sequence number, which the server appends.
 pub(crate) fn stem(owner: OwnerId, mode: Mode) -> String {
-    let hex = owner.to_hex();
+    stem_in("", owner, mode).split_off(1)
+}
+
+/// The path of that child without its sequence number, with room for that.
+pub(crate) fn stem_in(directory: &str, owner: OwnerId, mode: Mode) -> String {
+    let (hex, kind) = (owner.to_hex(), kind_of(mode));
     let (a, b, c, d, e) = (&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]);
-    ["_c_", a, "-", b, "-", c, "-", d, "-", e, kind_of(mode)].concat()
+    let mut path = String::with_capacity(directory.len() + LONGEST);
+    path.extend([directory, "/_c_", a, "-", b, "-", c, "-", d, "-", e, kind]);
+    path
 }
 
 /// The part of a name between owner and number.
@@ -427,6 +444,8 @@ fn fault(segment: &str) -> Option<&'static str> {
 
 /// The word that Curator's `Revoker` writes into the node of a holder.
 pub(crate) const REVOKE: &[u8] = b"__REVOKE__";
+/// Room for a slash and the name of one of our children.
+const LONGEST: usize = 64;
 /// The digits of a sequence number in a name.
 const DIGITS: usize = 10;
 /// From here on a directory is renewed where possible: half of the numbers are left.

@@ -31,9 +31,10 @@ impl Note {
         metadata: Option<&str>,
         passes: Option<OwnerId>,
     ) -> Vec<u8> {
-        let (ttl, passes) = (ttl.as_millis().to_string(), passes.map(last_line).unwrap_or_default());
-        let before = if metadata.is_some() { "\n" } else { "" };
-        [FIRST, "\n", &ttl, "\n", label, before, metadata.unwrap_or_default(), &passes].concat().into_bytes()
+        let (ttl, owner) = (ttl.as_millis().to_string(), passes.map(OwnerId::to_hex));
+        let [before, metadata] = metadata.map_or([""; 2], |metadata| ["\n", metadata]);
+        let [passes, owner] = owner.as_deref().map_or([""; 2], |owner| [PASSES, owner]);
+        [FIRST, "\n", &ttl, "\n", label, before, metadata, passes, owner].concat().into_bytes()
     }
 
     /// The data of the node of this name, whichever client wrote it.
@@ -70,7 +71,7 @@ fn ours(text: &str) -> Option<Holder> {
 }
 
 fn last_line(owner: OwnerId) -> String {
-    ["\npasses ", &owner.to_hex()].concat()
+    [PASSES, &owner.to_hex()].concat()
 }
 
 fn first_line(text: &str) -> String {
@@ -78,6 +79,7 @@ fn first_line(text: &str) -> String {
 }
 
 const FIRST: &str = "leasehold 1";
+const PASSES: &str = "\npasses ";
 const SHOWN: usize = 256;
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ impl Session {
     }
 
     fn path(&self, hold: &HeldNode) -> String {
-        [&self.site.namespace.directory(&hold.name), "/", &hold.mine.node.name()].concat()
+        hold.mine.node.path(&self.site.namespace.directory(&hold.name))
     }
 
     /// Deletes a node that holds its lock. If no other client seems to want the lock, the directory is watched before, in
@@ -64,13 +64,15 @@ impl Session {
         let (path, name, number) = (self.path(hold), &hold.name, hold.mine.node.sequence());
         let connection = self.changes();
         let watches = self.untouched.lock().leave(name, number, connection, |watch| watch.is_broken());
-        let watched = async {
-            let directory = watches.then(|| self.site.namespace.directory(name))?;
-            self.connection.watch_directory(&directory).await.ok().map(|watch| (connection, watch))
-        };
         let deleted = async { if hold.passes { self.pass(&path).await } else { self.remove(&path).await } };
-        // Polled in this order, so sent in this order.
-        let (watch, deleted) = join(watched, deleted).await;
+        let (watch, deleted) = if watches {
+            let directory = self.site.namespace.directory(name);
+            // Polled in this order, so sent in this order.
+            let (watch, deleted) = join(self.connection.watch_directory(&directory), deleted).await;
+            (watch.ok().map(|watch| (connection, watch)), deleted)
+        } else {
+            (None, deleted.await)
+        };
         if deleted.is_ok() {
             self.untouched.lock().left(name, number, watch, self.site.env.now());
         }
@@ -100,14 +102,18 @@ impl Session {
         });
     }
 
-    /// Watches the directory of a lock before a node is made there, unless it is watched.
+    /// Whether the directory of a lock is to be watched before a node is made there.
+    pub(super) fn is_to_be_watched(&self, name: &LockName) -> bool {
+        let connection = self.changes();
+        self.untouched.lock().is_to_be_watched(name, connection, |watch| watch.is_broken())
+    }
+
+    /// Watches the directory of a lock.
     pub(super) async fn watch_directory(&self, name: &LockName) {
         let connection = self.changes();
-        if self.untouched.lock().is_to_be_watched(name, connection, |watch| watch.is_broken()) {
-            let watched = self.connection.watch_directory(&self.site.namespace.directory(name)).await;
-            if let Ok(watch) = watched {
-                self.untouched.lock().watch(name, connection, watch);
-            }
+        let watched = self.connection.watch_directory(&self.site.namespace.directory(name)).await;
+        if let Ok(watch) = watched {
+            self.untouched.lock().watch(name, connection, watch);
         }
     }
 

@@ -19,7 +19,7 @@ impl OwnerId {
 
     /// Returns the 32 lower-case hexadecimal digits that stores write.
     pub fn to_hex(self) -> String {
-        self.hex_digits().map(char::from).iter().collect()
+        str::from_utf8(&self.hex_digits()).unwrap_or_default().to_owned()
     }
 
     /// Returns the digits of [`OwnerId::to_hex`].

@@ -52,8 +52,8 @@ impl Session {
         };
         let is_fresh = tokio::select! {
             biased;
+            is_fresh = self.freshened() => is_fresh && !left.is_cancelled(),
             () = left.cancelled() => false,
-            is_fresh = self.freshened() => is_fresh,
         };
         let (own, passes) = (acquisition.watches.own, acquisition.has_waited);
         let granted = if is_fresh { self.hold(request, &mine, own, passes) } else { Err(self.lost()) };
@@ -282,10 +282,10 @@ impl<'a> Acquisition<'a> {
                 ("check the contender ahead", connection.confirm(&self.path(contender)).await.map(done))
             }
             Ask::Delete(node) => {
-                ("delete the lock's node", session.remove(&self.path(&node.name())).await.map(done))
+                ("delete the lock's node", session.remove(&node.path(&self.directory)).await.map(done))
             }
             Ask::GiveWay(node, first) => {
-                let path = self.path(&node.name());
+                let path = node.path(&self.directory);
                 let (deleted, holder) =
                     join(session.remove(&path), session.holder_of(&self.request.name, first)).await;
                 self.holder = Some(holder);
@@ -299,22 +299,26 @@ impl<'a> Acquisition<'a> {
 
     async fn entered(&mut self) -> Answered<Said> {
         let (stem, note) = self.begun();
-        let (made, listed) = self.session.connection.enter(&self.directory, &stem, &note).await?;
+        let (made, listed) = self.session.connection.enter(&self.directory, stem, note).await?;
         Ok(Said::Made(self.mine(made)?, listed.map(|listing| self.listed(listing))))
     }
 
     async fn returned(&mut self, next: Next) -> Answered<Said> {
         let (stem, note) = self.begun();
         let (session, name) = (self.session, &self.request.name);
-        let make = session.connection.make_contender(&self.directory, &stem, &note);
-        // Polled in this order, so sent in this order.
-        let ((), made) = join(session.watch_directory(name), make).await;
+        let make = session.connection.make_contender(stem, note);
+        let made = if session.is_to_be_watched(name) {
+            // Polled in this order, so sent in this order.
+            join(session.watch_directory(name), make).await.1
+        } else {
+            make.await
+        };
         let mine = self.mine(made?)?;
         let is_back = session.is_in_same(name, next, mine.node.sequence());
         Ok(if is_back { Said::Back(mine) } else { Said::Made(mine, None) })
     }
 
-    /// Begins with another node: its name without the number, and its data.
+    /// Begins with another node: its path without the number, and its data.
     fn begun(&mut self) -> (String, Vec<u8>) {
         let (session, request) = (self.session, self.request);
         // The watches, and a request for our node, are of an earlier node.
@@ -324,7 +328,7 @@ impl<'a> Acquisition<'a> {
         let passes = session.connection.is_private() && request.mode == Mode::EXCLUSIVE;
         let passes = passes.then_some(request.owner);
         let note = Note::encoded(session.timeout(), &request.label, request.metadata.as_deref(), passes);
-        (keys::stem(request.owner, request.mode), note)
+        (keys::stem_in(&self.directory, request.owner, request.mode), note)
     }
 
     /// Our node, as it was made.
@@ -349,7 +353,7 @@ impl<'a> Acquisition<'a> {
             return Ok(Said::Done);
         };
         // A node of another session is not this contender's.
-        let stat = connection.stat(&self.path(&node.name())).await?;
+        let stat = connection.stat(&node.path(&self.directory)).await?;
         let ours = stat.filter(|stat| stat.ephemeral_owner == self.session.id);
         Ok(ours.map_or(Said::Done, |stat| {
             Said::Made(Mine { node, czxid: stat.czxid }, Some(self.listed(listing)))
@@ -405,7 +409,7 @@ impl<'a> Acquisition<'a> {
     }
 
     async fn covered(&mut self, own: &Node) -> Answered<Said> {
-        let watched = self.session.connection.watch(&self.path(&own.name())).await.if_there()?;
+        let watched = self.session.connection.watch(&own.path(&self.directory)).await.if_there()?;
         let Some(((data, _), watch)) = watched else {
             return Ok(Said::Removed);
         };
