@@ -6,10 +6,14 @@
 use std::time::Duration;
 
 use etcd_client::{Channel, Client, ConnectOptions};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioIo;
 use leasehold_core::backend::Credentials;
 use leasehold_core::{Effect, Error, Result};
 use tonic::transport::Endpoint;
+use tower::ServiceExt;
 
+use super::gathered::Gathered;
 use crate::config::EtcdConfig;
 use crate::error;
 
@@ -23,7 +27,6 @@ pub(super) fn endpoints(config: &EtcdConfig, urls: &[String], bound: Duration) -
     let endpoint = |url: &String| {
         let endpoint = Endpoint::from_shared(url.clone())?
             .connect_timeout(bound)
-            .tcp_keepalive(Some(HTTP_KEEPALIVE.0))
             .http2_keep_alive_interval(HTTP_KEEPALIVE.0)
             .keep_alive_timeout(HTTP_KEEPALIVE.1)
             .keep_alive_while_idle(false);
@@ -41,7 +44,13 @@ pub(super) fn endpoints(config: &EtcdConfig, urls: &[String], bound: Duration) -
 
 /// A connection to an endpoint, authenticated if the cluster requires it.
 pub(super) async fn connect(endpoint: &Endpoint, credentials: Option<&Credentials>) -> Result<Client> {
-    let channel = endpoint.connect().await.map(Channel::Tonic);
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    connector.set_nodelay(true);
+    connector.set_keepalive(Some(HTTP_KEEPALIVE.0));
+    connector.set_connect_timeout(endpoint.get_connect_timeout());
+    let connector = connector.map_response(|stream| TokioIo::new(Gathered::new(stream.into_inner())));
+    let channel = endpoint.connect_with_connector(connector).await.map(Channel::Tonic);
     let channel = channel.map_err(|error| error::of_connecting(&error))?;
     let is_encrypted = endpoint.uri().scheme_str() == Some("https");
     authenticated(channel, credentials).await.map_err(|error| {

@@ -12,6 +12,7 @@
 //!   After that it is an outage like any other: only etcd itself refuses a user.
 
 mod connector;
+mod gathered;
 #[cfg(test)]
 mod tests;
 
