@@ -16,6 +16,7 @@
 //! - **etcd.keys-1** `enc` is injective and leaves no `/`, so no key belongs to two names (G10). In an encoded name each `%`
 //!   is followed by two digits.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use leasehold_core::backend::{AcquireRequest, Holder, Revoke};
@@ -115,12 +116,12 @@ impl Keyspace {
     }
 
     pub(crate) fn queue(&self, name: &LockName) -> Vec<u8> {
-        format!("{}{}/", self.root, escape(name.as_str(), SLASH)).into_bytes()
+        [&self.root, &*escape(name.as_str(), SLASH), "/"].concat().into_bytes()
     }
 
     /// The prefix of the keys of all names that begin with `prefix`.
     pub(crate) fn names(&self, prefix: &str) -> Vec<u8> {
-        format!("{}{}", self.root, escape(prefix, SLASH)).into_bytes()
+        [&self.root, &*escape(prefix, SLASH)].concat().into_bytes()
     }
 
     /// The lock of a contender's key; `None` for any other key.
@@ -224,10 +225,12 @@ impl HolderNote {
     }
 
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let (owner, ttl) = (self.owner.to_hex(), self.ttl.as_millis().to_string());
-        let mut lines = vec![FORMAT.to_owned(), owner, ttl, escape(&self.label, NEWLINE)];
-        lines.extend(self.metadata.iter().map(|metadata| escape(metadata, NEWLINE)));
-        lines.join("\n").into_bytes()
+        let (owner, ttl, label) = (self.owner.to_hex(), self.ttl.as_millis(), escape(&self.label, NEWLINE));
+        let mut lines = format!("{FORMAT}\n{owner}\n{ttl}\n{label}");
+        if let Some(metadata) = &self.metadata {
+            lines.extend(["\n", &*escape(metadata, NEWLINE)]);
+        }
+        lines.into_bytes()
     }
 
     /// Reads the text of [`HolderNote::to_bytes`], also of a later version, whose further lines are ignored; `None` for
@@ -306,8 +309,12 @@ type Escape = (&'static str, &'static str);
 const SLASH: Escape = ("/", "%2F");
 const NEWLINE: Escape = ("\n", "%0A");
 
-fn escape(text: &str, (special, written): Escape) -> String {
-    text.replace('%', "%25").replace(special, written)
+fn escape<'a>(text: &'a str, (special, written): Escape) -> Cow<'a, str> {
+    // Most have nothing to escape.
+    match text.contains('%') || text.contains(special) {
+        true => text.replace('%', "%25").replace(special, written).into(),
+        false => text.into(),
+    }
 }
 
 /// Reverts [`escape`]; `None` for a text that it does not write.

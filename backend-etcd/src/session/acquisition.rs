@@ -230,10 +230,11 @@ impl Acquisition {
 
     /// Passes a reply on, together with the reports of the watches.
     fn hear(&mut self, answer: impl FnOnce(&mut Contender, &Told)) {
-        let none = Told::default();
-        let told = self.told.as_ref().map(watch::Receiver::borrow);
-        answer(&mut self.contender, told.as_deref().unwrap_or(&none));
-        drop(told);
+        // Without a watch there are no reports to keep.
+        let Some(told) = &self.told else {
+            return answer(&mut self.contender, &Told::default());
+        };
+        answer(&mut self.contender, &told.borrow());
         self.session.watches.wait_for(&self.keys.queue, self.contender.awaited());
     }
 

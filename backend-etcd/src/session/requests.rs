@@ -63,8 +63,7 @@ impl Session {
         let for_whom = (patience == Patience::Tries && is_always).then(|| of_queue(oldest()));
         let has_oldest = for_whom.is_some();
         let enters: Vec<_> = [put].into_iter().chain(before).chain(for_whom).collect();
-        let conditions = [unless(keys, enter), vec![in_epoch]].concat();
-        let txn = Txn::new().when(conditions).and_then(enters);
+        let txn = Txn::new().when(unless(keys, enter, in_epoch)).and_then(enters);
         let mut answer = self.txn(if is_always { txn } else { txn.or_else(reads()) }).await?;
         let is_put = answer.succeeded();
         if !is_put && is_always {
@@ -286,17 +285,20 @@ fn nearest(limit: Option<usize>) -> GetOptions {
 }
 
 /// The conditions under which an entry is put.
-fn unless(keys: &LockKeys, enter: Enter) -> Vec<Compare> {
+fn unless(keys: &LockKeys, enter: Enter, in_epoch: Compare) -> Vec<Compare> {
     let absent = |key: &[u8]| Compare::create_revision(key, CompareOp::Equal, 0);
-    let beside = match enter {
-        Enter::Always => Vec::new(),
-        Enter::AmongReaders => keys.who_do_not_share().map(|(from, to)| absent(&from).with_range(to)).into(),
+    let mut conditions = vec![absent(&keys.own), in_epoch];
+    match enter {
+        Enter::Always => {}
+        Enter::AmongReaders => {
+            conditions.extend(keys.who_do_not_share().map(|(from, to)| absent(&from).with_range(to)));
+        }
         Enter::NoneAfter { revision, .. } => {
             let later = Compare::create_revision(&*keys.queue, CompareOp::Less, revision.saturating_add(1));
-            vec![later.with_prefix()]
+            conditions.push(later.with_prefix());
         }
-    };
-    [vec![absent(&keys.own)], beside].concat()
+    }
+    conditions
 }
 
 /// Further reads of the entries before one, created at that revision at the latest. If none of them blocks it, it holds
