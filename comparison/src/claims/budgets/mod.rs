@@ -173,7 +173,7 @@ const BUDGETS: [Budget; 25] = [
         finding: |here| {
             let on_one = here.on_one_thread()?;
             let found = Finding::of(&on_one.shares_of(here.row), Bound::AtMost(1.1), times)?;
-            Some(found.and(&here.rates(here.row, on_one, "one thread")?))
+            Some(found.and(&here.rates(here.row, on_one, "one thread")?).because(here.of_the_floors_there()))
         },
     },
     names(ONE_THREAD),
@@ -330,6 +330,16 @@ impl<'a> Here<'a> {
     /// The same of ours on one thread.
     fn on_one_thread(&self) -> Option<&Row> {
         self.report.row(ONE_THREAD, &self.row.store, &self.row.implementation, self.row.contenders)
+    }
+
+    /// The time of a floor's cycle there, by that on one thread: what the runtime costs who does the least.
+    fn of_the_floors_there(&self) -> impl Iterator<Item = String> {
+        ["floor", SCRIPTS].into_iter().filter_map(|who| {
+            let (there, row) = (self.row_of(who)?, self.row);
+            let on_one = self.report.row(ONE_THREAD, &row.store, who, row.contenders)?;
+            let more = median(on_one.shares_of(there).into_iter())?;
+            Some(format!("There {who} takes {} its time on one thread", times(more)))
+        })
     }
 
     /// Somebody else's, in the same place.

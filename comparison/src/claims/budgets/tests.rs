@@ -231,4 +231,14 @@ fn many_names_have_budgets_on_both_runtimes() {
     ] {
         assert_eq!(found(results.clone(), about).holds, Some(holds), "{about}");
     }
+    let of_one = |scenario, who, rate| Row { contenders: 1, ..of(scenario, who, rate) };
+    let results = vec![
+        of_one(ONE_THREAD, "leasehold", 12.0),
+        of_one(ON_THREADS, "leasehold", 10.0),
+        of_one(ONE_THREAD, "floor", 11.0),
+        of_one(ON_THREADS, "floor", 10.0),
+    ];
+    let slower = found(results, "1 name on the default runtime");
+    assert_eq!(slower.holds, Some(false));
+    assert_eq!(slower.why.unwrap(), "There floor takes 1.10 × its time on one thread.");
 }
