@@ -62,9 +62,9 @@ impl Session {
         // An owner that is no longer known may have any round.
         let whole = Ballot { ticket: Ticket { time: 0, owner: grant.owner }, round: LAST_ROUND };
         let call = self.release_call(&grant.name, entry.as_ref().map_or(whole, |entry| entry.ballot()));
-        let asking = entry.and_then(|entry| entry.asking.lock().clone());
+        let asking = entry.as_ref().and_then(|entry| entry.asking.lock().clone());
         let left = Arc::new(Left { asking, ttl: grant.lease.ttl, call, releasing });
-        let mut releases = self.begin_release(&left, servers);
+        let mut releases = self.begin_release(&left, entry.as_deref(), servers);
         let decided = poll_fn(|cx| {
             _ = releases.pending.poll_all(cx);
             let outcome = left.releasing.lock().outcome(false);
@@ -94,7 +94,7 @@ impl Session {
         let (ttl, call) = (entry.ttl(), self.release_call(&entry.name, entry.ballot()));
         let releasing = Mutex::new(Releasing::new(self.size, None));
         let left = Arc::new(Left { asking: entry.asking.lock().clone(), ttl, call, releasing });
-        drop(self.begin_release(&left, servers));
+        drop(self.begin_release(&left, Some(entry), servers));
     }
 
     /// The release of all that an owner has, up to that round.
@@ -105,18 +105,28 @@ impl Session {
     fn begin_release(
         self: &Arc<Self>,
         left: &Arc<Left>,
+        entry: Option<&KeptVotes>,
         servers: impl IntoIterator<Item = usize>,
     ) -> PendingReleases {
         let mut pending = Requests::default();
         pending.extend(servers.into_iter().map(|server| -> Request {
             let (session, left) = (Arc::clone(self), Arc::clone(left));
-            Box::pin(async move { session.settle(server, &left).await })
+            let is_first = entry.is_some_and(|entry| entry.contender.lock().is_first_pending(server));
+            Box::pin(async move { session.settle(server, &left, is_first).await })
         }));
         PendingReleases { session: Arc::clone(self), pending, _awaited: self.life.leaving.token() }
     }
 
     /// Releases at one server until no earlier request can arrive any more.
-    async fn settle(&self, server: usize, left: &Left) {
+    async fn settle(&self, server: usize, left: &Left, is_first: bool) {
+        // redis.quorum.session-2
+        let is_pending = |asking: &Arc<Asking>| asking.members[server].turn.try_lock().is_err();
+        if is_first
+            && left.asking.as_ref().is_some_and(is_pending)
+            && let Ok((true, _)) = self.release_at(server, left).await
+        {
+            return left.releasing.lock().answered(server, Some(true));
+        }
         let turn = self.turn_at(server, left).await;
         let unanswered = left.asking.as_ref().map(|asking| asking.members[server].unanswered.lock().clone());
         let unanswered: Unanswered = unanswered.unwrap_or_default();

@@ -265,6 +265,17 @@ fn unsent_request_is_no_failure() {
 }
 
 #[test]
+fn first_request_is_pending_until_its_answer() {
+    let mut contender = answered(true, &[VOTED, held(9)]);
+    let first = |contender: &Contender| [0, 1, 2].map(|server| contender.is_first_pending(server));
+    assert_eq!(first(&contender), [false, false, true]);
+    contender.freed(at(2), 1);
+    contender.failed(at(2), 2);
+    assert_eq!(contender.requests(at(200)).len(), 2, "they are asked again");
+    assert_eq!(first(&contender), [false; 3]);
+}
+
+#[test]
 fn the_later_contender_returns_its_votes() {
     for (other, gives_back) in [(9, true), (11, false)] {
         let mut contender = answered(true, &[VOTED, held(other)]);
