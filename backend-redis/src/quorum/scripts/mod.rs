@@ -59,18 +59,18 @@ pub(crate) struct Asker<'a> {
 /// The part of the request that all servers get.
 pub(crate) fn vote(keys: &BallotKeys, space: &str, asker: Asker<'_>) -> Call {
     let Asker { ballot, ttl, proposal, since, inbox, info, terms } = asker;
-    let mut call = PROGRAM.operation("vote", &[&keys.vote, &keys.count, &keys.waits, space]);
+    let mut call = PROGRAM.operation("vote", &[&keys.vote, &keys.count, space]);
     call.write_arg_fmt(ballot);
-    call.arg(ttl).arg(proposal);
-    call.write_arg_fmt(format_args!("{since} {inbox} {info}"));
-    call.arg(terms);
+    call.arg(ttl).arg(proposal).arg(proposal.div_ceil(1000) + DAY);
+    call.arg_of(&[&since.to_string(), " ", inbox, " ", info]).arg(terms);
     call
 }
 
 /// The request as the server with that `run` gets it; whether the contender waits, and whether it may be in the queue already.
 pub(crate) fn vote_at(call: &Call, (waits, has_place): (bool, bool), run: &str) -> Call {
     let mut call = call.clone();
-    call.arg(u8::from(waits)).arg(u8::from(has_place)).arg(run);
+    let place = u8::from(waits) + 2 * u8::from(has_place);
+    call.arg(run).arg(Some(place).filter(|place| *place != 1));
     call
 }
 
@@ -209,9 +209,9 @@ pub(crate) fn release(
     inbox: &str,
     waits_on: Option<u64>,
 ) -> Call {
-    let mut call = PROGRAM.operation("release", &[&keys.vote, &keys.waits, &keys.asked]);
+    let mut call = PROGRAM.operation("release", &[&keys.vote]);
     call.write_arg_fmt(ballot);
-    call.arg(inboxes.told()).arg(inbox).arg(waits_on);
+    call.arg_of(&[inbox, " ", inboxes.told()]).arg(waits_on);
     call
 }
 
@@ -355,6 +355,9 @@ fn unknown() -> Holder {
 fn grace_of(millis: u64) -> Duration {
     Duration::from_millis(millis).min(Revoke::MAX_GRACE)
 }
+
+/// In milliseconds: for how long a number is remembered once the clock has passed it.
+const DAY: u64 = 86_400_000;
 
 #[cfg(test)]
 mod tests {

@@ -2,12 +2,13 @@
 -- namespace has another one, the server votes, confirms and renews as if it might have forgotten votes.
 --
 -- operation  KEYS                        ARGV behind the operation
--- vote       vote, count, waits, space   ballot, ttl, proposal, "SINCE INBOX INFO", terms, 1 if the contender waits or else 0,
---                                        1 if it may have a place among the waiting ones or else 0, run
+-- vote       vote, count, space          ballot, ttl, proposal, end of its number, "SINCE INBOX INFO", terms, run; and unless the
+--                                        contender waits and has no place among the waiting ones 0, to which 1 is added if it
+--                                        waits, and 2 if it may have such a place
 -- confirm    vote, count, space          ballot, ttl, n, token, run
 -- renew      vote, count, asked of       ballot, n, ttl of each; run
 --            each; space
--- release    vote, waits, asked          ballot, channels, inbox, and the ttl if the contender waits on
+-- release    vote                        ballot, "INBOX CHANNELS", and the ttl if the contender waits on
 -- revoke     vote, count, waits, asked   channels, owner, grace or "force"
 -- inspect    vote, count, waits of each
 -- admit      space                       run, 1 if it has followed another server or else 0, terms, the pause of a manager that
@@ -36,9 +37,12 @@
 -- count   "N BALLOT SINCE INBOX INFO" of the last vote
 -- waits   "OWNER INBOX" of the waiting contenders, scored by their tickets
 -- asked   "BALLOT GRACE" of the holder that was revoked
--- space   of the namespace: the run of the server that knows it, its last blank episode, whether it is whole, the floor of its
---         numbers, a number above all of them (max), the terms of all managers, and the episodes that were blank beside its own
---         if a clock stood for its floor
+-- space   of the namespace: the run of the server that knows it, its last blank episode, the run in which it is whole or else
+--         0, the floor of its numbers, a number above all of them (max), the terms of all managers, and the episodes that were
+--         blank beside its own if a clock stood for its floor
+--
+-- A key or an argument costs the server as much as a short command: a free lock has few of them. Of the keys of one name only the
+-- ends differ.
 --
 -- Times are of this server: tickets and numbers in microseconds, leases and ends in milliseconds. Results of arithmetic become
 -- text by %.0f, because Lua's own form loses digits.
@@ -46,25 +50,25 @@
 local operation = ARGV[1]
 
 -- A free lock is voted for, and its vote ended, before any function is created.
-local ballot, ttl, proposal, about, terms, run, has_place
-local vote, count, waits, space = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local known, proposed, max, voted, last
+local vote, count = KEYS[1], KEYS[2]
+local ballot, ttl, about, terms, run, has_place
+local space, known, proposed, max, voted, last, name
 
 if operation == 'vote' then
-  ballot, ttl, proposal, about, terms = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
-  has_place, run = ARGV[8] == '1', ARGV[9]
-  known = redis.call('HMGET', space, 'run', 'whole', 'terms', 'floor', 'max', 'format')
-  if (known[6] or FORMAT) ~= FORMAT then
-    known[2] = '0'
+  local proposal, ends = ARGV[4], ARGV[5]
+  ballot, ttl, about, terms, run, space = ARGV[2], ARGV[3], ARGV[6], ARGV[7], ARGV[8], KEYS[3]
+  has_place = (ARGV[9] or '1') > '1'
+  known = redis.call('HMGET', space, 'whole', 'terms', 'floor', 'max', 'format')
+  if (known[5] or FORMAT) ~= FORMAT then
+    known[1] = '0'
   end
-  proposed, max = tonumber(proposal), tonumber(known[5]) or 0
-  if not has_place and known[1] == run and known[2] == '1' and known[3] == terms and proposed > tonumber(known[4]) and proposed <= max then
+  proposed, max = tonumber(proposal), tonumber(known[4]) or 0
+  if not has_place and known[1] == run and known[2] == terms and proposed > tonumber(known[3]) and proposed <= max then
     -- A full server refuses this, and may have more to say below.
     voted = redis.pcall('SET', vote, ballot, 'NX', 'PX', ttl, 'GET')
     if not voted then
       -- No clock is read: the number is above the last one, and the key lives until a day after it. Where no number is
       -- remembered nothing is written.
-      local ends = string.format('%.0f', math.ceil(proposed / 1000) + 86400000)
       last = redis.call('SET', count, proposal .. ' ' .. ballot .. ' ' .. about, 'XX', 'PXAT', ends, 'GET') or ''
       local counted = tonumber(string.match(last, '^%d+'))
       if counted and counted < proposed then
@@ -75,11 +79,10 @@ if operation == 'vote' then
 end
 
 if operation == 'release' then
-  local waits, asked = KEYS[2], KEYS[3]
-  ballot, ttl = ARGV[2], ARGV[5]
+  ballot, ttl, name = ARGV[2], ARGV[4], string.sub(vote, 1, -5)
   voted = redis.call('GET', vote)
   -- No contender waits, and none revoked it.
-  if voted == ballot and not ttl and redis.call('EXISTS', waits, asked) == 0 then
+  if voted == ballot and not ttl and redis.call('EXISTS', name .. 'waits', name .. 'asked') == 0 then
     redis.call('DEL', vote)
     return 1
   end
@@ -115,16 +118,16 @@ end
 -- Another ballot has the vote, the server gives none, its number is larger or forgotten, or the contender may have a place.
 if operation == 'vote' then
   local now = clock()
-  if known[1] ~= run or known[2] ~= '1' then
+  if known[1] ~= run then
     return { 3, now }
   end
-  if known[3] ~= terms then
-    return { 4, now, known[3] or nil }
+  if known[2] ~= terms then
+    return { 4, now, known[2] or nil }
   end
 
   local owner, ticket, round = string.match(ballot, '^(%x+):(%d+):(%d+)$')
   local member = owner .. ' ' .. string.match(about, '^%S+ (%S+)')
-  local millis = math.floor(now / 1000)
+  local waits, millis = string.sub(vote, 1, -5) .. 'waits', math.floor(now / 1000)
   -- The path of a free lock has overwritten the last record.
   if not last and type(voted) ~= 'string' then
     voted = redis.call('GET', vote)
@@ -135,7 +138,7 @@ if operation == 'vote' then
     local by, latest = string.match(voted, '^(%x+):%d+:(%d+)$')
     if by ~= owner then
       local ends = millis + math.max(redis.call('PTTL', vote), 0)
-      local rank = ARGV[7] == '1' and wait(waits, ticket, member, millis, ends + ttl) or 0
+      local rank = (ARGV[9] or 1) % 2 == 1 and wait(waits, ticket, member, millis, ends + ttl) or 0
       local answer = { 0, now, ends - millis + 1 + math.min(rank * 50, 500), voted }
       if counted == voted then
         answer[5] = record
@@ -156,7 +159,7 @@ if operation == 'vote' then
     n = tonumber(n)
   else
     -- The clock stands for a number that is not remembered.
-    n = math.max(n and n + 1 or now, proposed, known[4] + 1)
+    n = math.max(n and n + 1 or now, proposed, known[3] + 1)
     -- A number that was proposed ends by its own value, as where no clock is read.
     write(count, n, ballot .. ' ' .. about, n == proposed and n or now)
   end
@@ -173,34 +176,28 @@ end
 -- Writes a token, if that very vote is still there and the server knows all its votes.
 if operation == 'confirm' then
   local space, token = KEYS[3], tonumber(ARGV[5])
-  local known = redis.call('HMGET', space, 'run', 'whole', 'max', 'format')
+  local known = redis.call('HMGET', space, 'whole', 'max', 'format')
   local n, counted, rest = string.match(redis.call('GET', count) or '', '^(%d+) (%S+) (.*)$')
   n = tonumber(n)
   if redis.call('GET', vote) ~= ARGV[2] or counted ~= ARGV[2] or n < tonumber(ARGV[4]) or n > token then
     return 0
   end
-  if (known[4] or FORMAT) ~= FORMAT then
-    known[2] = '0'
-  end
   -- A vote that came up with the data extends no hold: there may have been others since.
-  if known[1] ~= ARGV[6] or known[2] ~= '1' then
+  if known[1] ~= ARGV[6] or (known[3] or FORMAT) ~= FORMAT then
     return 0
   end
   redis.call('PEXPIRE', vote, ARGV[3])
   write(count, token, counted .. ' ' .. rest, clock())
   -- The floor of a blank server must be above this number.
-  if (tonumber(known[3]) or 0) < token then
+  if (tonumber(known[2]) or 0) < token then
     redis.call('HSET', space, 'max', text(token))
   end
   return 1
 end
 
 if operation == 'renew' then
-  local known = redis.call('HMGET', KEYS[#KEYS], 'run', 'whole', 'format')
-  if (known[3] or FORMAT) ~= FORMAT then
-    known[2] = '0'
-  end
-  local is_whole = known[1] == ARGV[#ARGV] and known[2] == '1'
+  local known = redis.call('HMGET', KEYS[#KEYS], 'whole', 'format')
+  local is_whole = known[1] == ARGV[#ARGV] and (known[2] or FORMAT) == FORMAT
 
   local function renew(vote, count, asked, ballot, n, ttl)
     local counted, of = string.match(redis.call('GET', count) or '', '^(%d+) (%S+)')
@@ -251,10 +248,11 @@ end
 
 -- A contender waits, the vote was revoked, or that very ballot has not the vote.
 if operation == 'release' then
-  local waits, asked = KEYS[2], KEYS[3]
+  local waits, asked = name .. 'waits', name .. 'asked'
+  local inbox, channels = string.match(ARGV[3], '^(%S+) (.*)$')
   local owner, ticket, round = string.match(ballot, '^(%x+):(%d+):(%d+)$')
   local by, latest = string.match(voted or '', '^(%x+):%d+:(%d+)$')
-  local member = owner .. ' ' .. ARGV[4]
+  local member = owner .. ' ' .. inbox
   local had = by == owner and tonumber(latest) <= tonumber(round)
   -- First, as a full server accepts it.
   if had then
@@ -263,7 +261,7 @@ if operation == 'release' then
   redis.call('ZREM', waits, member)
   -- The contender that leaves may have received the message of a free vote.
   if had or not (voted or ttl) then
-    wake(waits, ARGV[3], vote)
+    wake(waits, channels, vote)
   end
   if ttl then
     local millis = math.floor(clock() / 1000)
@@ -273,7 +271,7 @@ if operation == 'release' then
 end
 
 if operation == 'revoke' then
-  local asked, owner, grace = KEYS[4], ARGV[3], ARGV[4]
+  local waits, asked, owner, grace = KEYS[3], KEYS[4], ARGV[3], ARGV[4]
   local voted = redis.call('GET', vote)
   if not voted or string.match(voted, '^(%x+):') ~= owner then
     return 0
@@ -318,7 +316,7 @@ if operation == 'admit' then
   if (known[12] or FORMAT) ~= FORMAT then
     return known[12]
   end
-  local whole, since, claims, paused = known[2] == '1', known[6] or '', known[7] == '1', tonumber(known[9]) or 0
+  local whole, since, claims, paused = (known[2] or '0') ~= '0', known[6] or '', known[7] == '1', tonumber(known[9]) or 0
   if known[1] ~= run or not (whole or known[11]) then
     whole, claims, since, paused, known[11] = false, whole or claims, '', 0, ARGV[6]
     local begun = { 'run', run, 'whole', '0', 'claims', claims and '1' or '0', 'pause', '0', 'since', '', 'episode', ARGV[6] }
@@ -362,14 +360,14 @@ end
 -- Gives a blank server its floor: from here on it votes.
 if operation == 'install' then
   local space = KEYS[1]
-  local known = redis.call('HMGET', space, 'episode', 'whole', 'max', 'terms', 'pause', 'id')
-  if known[1] ~= ARGV[2] or known[2] == '1' or known[4] ~= ARGV[6] or known[5] ~= ARGV[7] then
+  local known = redis.call('HMGET', space, 'episode', 'whole', 'max', 'terms', 'pause', 'id', 'run')
+  if known[1] ~= ARGV[2] or known[2] ~= '0' or known[4] ~= ARGV[6] or known[5] ~= ARGV[7] then
     return 0
   end
   local max = math.max(tonumber(known[3]) or 0, tonumber(ARGV[3]))
   -- No copy of it has begun the same episode.
   local id = ARGV[8] == '0' and known[6] or known[1]
-  local told = { 'whole', '1', 'floor', ARGV[3], 'max', text(max), 'terms', ARGV[4], 'beside', ARGV[5], 'claims', '0', 'id', id }
+  local told = { 'whole', known[7], 'floor', ARGV[3], 'max', text(max), 'terms', ARGV[4], 'beside', ARGV[5], 'claims', '0', 'id', id }
   redis.call('HSET', space, 'used', '1', unpack(told))
   return 1
 end

@@ -340,8 +340,9 @@ fn a_free_lock_is_no_special_case() {
     differ(&mut real, 300).unwrap_or_else(|why| panic!("{why}"));
 }
 
-const FREE_VOTE: &str = "if not has_place and known[1] == run and known[2] == '1' and known[3] == terms and proposed > tonumber(known[4]) and proposed <= max";
-const FREE_RELEASE: &str = "if voted == ballot and not ttl and redis.call('EXISTS', waits, asked) == 0";
+const FREE_VOTE: &str = "if not has_place and known[1] == run and known[2] == terms and proposed > tonumber(known[3]) and proposed <= max";
+const FREE_RELEASE: &str =
+    "if voted == ballot and not ttl and redis.call('EXISTS', name .. 'waits', name .. 'asked') == 0";
 
 #[test]
 fn changed_scripts_are_told_from_their_model() {
@@ -352,17 +353,15 @@ fn changed_scripts_are_told_from_their_model() {
         ("or counted ~= n", ""),
         ("tonumber(latest) <= tonumber(round)", "true"),
         ("tonumber(latest) > tonumber(round)", "false"),
-        ("proposed, known[4] + 1)", "proposed)"),
+        ("proposed, known[3] + 1)", "proposed)"),
         ("n and n + 1 or now", "(n or -1) + 1"),
         ("n and n + 1 or now", "math.max(n and n + 1 or now, now)"),
-        ("known[1] ~= run or known[2] ~= '1'", "known[2] ~= '1'"),
+        ("if known[1] ~= run then", "if known[1] == '0' then"),
         ("and known[1] == run and", "and"),
-        ("and known[2] == '1' and", "and"),
-        ("and proposed > tonumber(known[4])", ""),
+        ("and proposed > tonumber(known[3])", ""),
         ("and proposed <= max", ""),
         ("math.max(n, at)", "n"),
         ("math.max(n, at)", "at"),
-        ("proposed / 1000) + 86400000", "proposed / 1000) + 86460000"),
         ("'PXAT', ends", "'EX', '86460'"),
         ("n == proposed and n or now", "now"),
         ("ballot, 'NX', 'PX', ttl, 'GET'", "ballot, 'PX', ttl, 'GET'"),
@@ -373,16 +372,16 @@ fn changed_scripts_are_told_from_their_model() {
         ("text(n + 1000000)", "text(n)"),
         ("or 0, tonumber(ARGV[3]))", "or 0, tonumber(ARGV[3]), clock())"),
         ("'floor', ARGV[3]", "'floor', text(math.max(tonumber(ARGV[3]), clock()))"),
-        ("redis.call('EXISTS', waits, asked) == 0", "true"),
+        ("redis.call('EXISTS', name .. 'waits', name .. 'asked') == 0", "true"),
         ("voted == ballot and not ttl", "voted == ballot"),
         ("voted == ballot and not ttl", "not ttl"),
         ("type(voted) ~= 'string'", "false"),
         ("had or not (voted or ttl)", "had"),
         ("had or not (voted or ttl)", "had or not voted"),
-        ("if known[1] ~= ARGV[6] or known[2] ~= '1' then", "if known[2] ~= '1' then"),
-        ("if known[1] ~= ARGV[6] or known[2] ~= '1' then", "if known[1] ~= ARGV[6] then"),
+        ("if known[1] ~= ARGV[6] or", "if known[1] == '0' or"),
+        ("if known[1] ~= ARGV[6] or", "if"),
         ("known[1] == ARGV[#ARGV] and", "true and"),
-        ("known[1] == ARGV[#ARGV] and known[2] == '1'", "known[1] == ARGV[#ARGV]"),
+        ("known[1] == ARGV[#ARGV] and", "known[1] ~= '0' and"),
         ("known[11] = false, whole", "known[11] = whole, whole"),
         ("whole or claims, ''", "whole, ''"),
         ("known[11] == ARGV[7] then", "ARGV[7] then"),

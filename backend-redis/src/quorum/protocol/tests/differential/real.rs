@@ -78,6 +78,7 @@ impl Real {
         const DUMP: &str = "
             local known = redis.call('HMGET', KEYS[4], 'run', 'whole', 'floor', 'max', 'claims', 'pause', 'used',
                 'beside', 'since', 'terms', 'id', 'episode')
+            if known[2] ~= '0' and known[1] then known[2] = known[2] == known[1] and '1' or 'another' end
             for i = 1, 7 do known[i] = known[i] or '0' end
             for i = 8, 12 do known[i] = known[i] or '' end
             return { { redis.call('GET', KEYS[1]) or 'none', tostring(redis.call('PTTL', KEYS[1])) },

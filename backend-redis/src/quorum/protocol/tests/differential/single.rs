@@ -65,9 +65,9 @@ fn lost_hold_is_counted_again() {
         (proposed, ("and redis.sha1hex(terms) < redis.sha1hex(known[4])", "and false")),
         (firm, ("and not known[10] and", "and")),
         (episode, ("or not (whole or known[11]) then", "then")),
-        (vec![Operation::Format, vote(1, 500_000)], ("(known[6] or FORMAT) ~= FORMAT", "false")),
-        (vec![Operation::Format, confirm], ("(known[4] or FORMAT) ~= FORMAT", "false")),
-        (vec![Operation::Format, renew], ("(known[3] or FORMAT) ~= FORMAT", "false")),
+        (vec![Operation::Format, vote(1, 500_000)], ("(known[5] or FORMAT) ~= FORMAT", "false")),
+        (vec![Operation::Format, confirm], ("(known[3] or FORMAT) ~= FORMAT", "false")),
+        (vec![Operation::Format, renew], ("(known[2] or FORMAT) == FORMAT", "true")),
     ] {
         assert!(scripts::PROGRAM.text().contains(mutant.0), "{mutant:?}");
         for changes in [vec![], vec![mutant]] {
