@@ -29,9 +29,12 @@ impl ProposalBound {
 
     /// A server has counted that far for `name`.
     pub(crate) fn learn_number(&mut self, now: Moment, name: &LockName, n: u64) {
+        if n <= self.largest {
+            return;
+        }
         let near = self.time(now).unwrap_or(0).saturating_add(APART);
         if n <= near {
-            self.largest = self.largest.max(n);
+            self.largest = n;
             return;
         }
         if self.ahead.len() >= MOST {
@@ -56,10 +59,11 @@ impl ProposalBound {
 }
 
 /// The clock that is furthest ahead among clocks that are not far from the median.
-pub(super) fn furthest(clocks: impl Iterator<Item = u64> + Clone) -> Option<u64> {
-    let below = |other: u64| clocks.clone().filter(|clock| *clock < other).count();
-    let median = clocks.clone().filter(|clock| below(*clock) <= (clocks.clone().count() - 1) / 2).max()?;
-    clocks.filter(|clock| *clock <= median.saturating_add(APART)).max()
+pub(super) fn furthest(clocks: impl Iterator<Item = u64>) -> Option<u64> {
+    let mut clocks: Vec<_> = clocks.collect();
+    clocks.sort_unstable();
+    let most = clocks.get(clocks.len().checked_sub(1)? / 2)?.saturating_add(APART);
+    clocks.into_iter().rfind(|clock| *clock <= most)
 }
 
 fn as_micros(span: Duration) -> u64 {

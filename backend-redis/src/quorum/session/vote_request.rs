@@ -127,7 +127,10 @@ impl Session {
         call: &Call,
     ) {
         // redis.quorum.session-1
-        let _turn = member.turn.lock().await;
+        let _turn = match member.turn.try_lock() {
+            Ok(turn) => turn,
+            Err(_) => member.turn.lock().await,
+        };
         if let Err(error) = self.vote(entry, (server, member), ballot, call).await {
             tracing::debug!(
                 lock = %entry.name, server = %self.members[server].address, error = ?format!("{error:#}"),
