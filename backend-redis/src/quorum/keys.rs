@@ -26,7 +26,7 @@ pub(crate) struct BallotKeys {
 
 impl BallotKeys {
     pub(crate) fn of(keys: &Keys, name: &LockName) -> Self {
-        let [vote, count, waits, asked] = keys.each_of(name, [VOTE, ":count", WAITS, ":asked"]);
+        let [vote, count, waits, asked] = keys.each_of(name, [VOTE, COUNT, WAITS, ":asked"]);
         Self { vote, count, waits, asked }
     }
 }
@@ -36,7 +36,8 @@ pub(crate) fn name_of(keys: &Keys, key: &str) -> Option<LockName> {
     keys.name_with_one_of(&[VOTE, WAITS], key)
 }
 
-const VOTE: &str = ":vote";
+pub(crate) const VOTE: &str = ":vote";
+pub(crate) const COUNT: &str = ":count";
 const WAITS: &str = ":waits";
 
 #[cfg(test)]

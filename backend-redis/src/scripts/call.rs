@@ -52,6 +52,13 @@ impl Call {
         Ok(call)
     }
 
+    /// The same call, with room for more arguments.
+    pub(crate) fn extended(&self) -> Self {
+        let mut packed = Vec::with_capacity(self.packed.len() + MORE);
+        packed.extend_from_slice(&self.packed);
+        Self { packed, ..*self }
+    }
+
     pub(crate) fn arg(&mut self, argument: impl ToRedisArgs) -> &mut Self {
         argument.write_redis_args(self);
         self
@@ -180,6 +187,7 @@ impl fmt::Debug for Call {
 /// Room for what stands around a key, and for the arguments of most calls, so that a call does not grow.
 const FRAME: usize = 8;
 const ARGUMENTS: usize = 400;
+const MORE: usize = 64;
 
 #[cfg(test)]
 mod tests {

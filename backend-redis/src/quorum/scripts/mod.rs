@@ -1,14 +1,14 @@
 //! The program of each server of a quorum, and its answers. The bytes of an answer are not trusted: an answer that cannot be read
 //! is a [`Protocol`](leasehold_core::ErrorKind::Protocol) error.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::sync::LazyLock;
 use std::time::{Duration, UNIX_EPOCH};
 
 use leasehold_core::backend::Holder;
 use leasehold_core::clock::Moment;
 use leasehold_core::{Error, FencingToken, OwnerId, Result, Revoke};
-use redis::{RedisWrite, Value};
+use redis::Value;
 
 use super::keys::BallotKeys;
 use super::protocol::{Clock, Met, Recovered, Standing, Ticket, VoteReply};
@@ -35,6 +35,14 @@ impl fmt::Display for Ballot {
 }
 
 impl Ballot {
+    /// As `to_string`, without growing.
+    fn text(self) -> String {
+        let mut text = String::with_capacity(TEXT);
+        // A string takes everything.
+        let _ = write!(text, "{self}");
+        text
+    }
+
     fn read(text: &str) -> Option<Self> {
         let mut parts = text.splitn(3, ':');
         let owner = OwnerId::from_hex(parts.next()?)?;
@@ -57,18 +65,17 @@ pub(crate) struct Asker<'a> {
 }
 
 /// The part of the request that all servers get.
-pub(crate) fn vote(keys: &BallotKeys, space: &str, asker: Asker<'_>) -> Call {
+pub(crate) fn vote([vote, count]: [&str; 2], space: &str, asker: Asker<'_>) -> Call {
     let Asker { ballot, ttl, proposal, since, inbox, info, terms } = asker;
-    let mut call = PROGRAM.operation("vote", &[&keys.vote, &keys.count, space]);
-    call.write_arg_fmt(ballot);
-    call.arg(ttl).arg(proposal).arg(proposal.div_ceil(1000) + DAY);
+    let mut call = PROGRAM.operation("vote", &[vote, count, space]);
+    call.arg(ballot.text()).arg(ttl).arg(proposal).arg(proposal.div_ceil(1000) + DAY);
     call.arg_of(&[&since.to_string(), " ", inbox, " ", info]).arg(terms);
     call
 }
 
 /// The request as the server with that `run` gets it; whether the contender waits, and whether it may be in the queue already.
 pub(crate) fn vote_at(call: &Call, (waits, has_place): (bool, bool), run: &str) -> Call {
-    let mut call = call.clone();
+    let mut call = call.extended();
     let place = u8::from(waits) + 2 * u8::from(has_place);
     call.arg(run).arg(Some(place).filter(|place| *place != 1));
     call
@@ -203,15 +210,14 @@ pub(crate) fn renewed(value: &Value, votes: usize) -> Result<Vec<Renewed>> {
 
 /// Ends the vote and the queue entry of the owner of `ballot`, up to its round; with a ttl it waits on for so long.
 pub(crate) fn release(
-    keys: &BallotKeys,
+    vote: &str,
     inboxes: &Inboxes,
     ballot: Ballot,
     inbox: &str,
     waits_on: Option<u64>,
 ) -> Call {
-    let mut call = PROGRAM.operation("release", &[&keys.vote]);
-    call.write_arg_fmt(ballot);
-    call.arg_of(&[inbox, " ", inboxes.told()]).arg(waits_on);
+    let mut call = PROGRAM.operation("release", &[vote]);
+    call.arg(ballot.text()).arg_of(&[inbox, " ", inboxes.told()]).arg(waits_on);
     call
 }
 
@@ -356,6 +362,8 @@ fn grace_of(millis: u64) -> Duration {
     Duration::from_millis(millis).min(Revoke::MAX_GRACE)
 }
 
+/// Longer than nearly all ballots.
+const TEXT: usize = 64;
 /// In milliseconds: for how long a number is remembered once the clock has passed it.
 const DAY: u64 = 86_400_000;
 

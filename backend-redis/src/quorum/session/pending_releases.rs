@@ -15,7 +15,7 @@ use super::vote_request::{Request, Requests};
 use super::{Asking, KeptVotes, Session};
 use crate::error;
 use crate::protocol::{Next, Orphans, Unanswered, Up};
-use crate::quorum::keys::BallotKeys;
+use crate::quorum::keys::VOTE;
 use crate::quorum::protocol::{Outcome, Releasing, Ticket};
 use crate::quorum::scripts::{self, Ballot};
 use crate::scripts::Call;
@@ -99,7 +99,8 @@ impl Session {
 
     /// The release of all that an owner has, up to that round.
     fn release_call(&self, name: &LockName, ballot: Ballot) -> Call {
-        scripts::release(&BallotKeys::of(&self.keys, name), &self.inboxes, ballot, &self.inbox, None)
+        let [vote] = self.keys.each_of(name, [VOTE]);
+        scripts::release(&vote, &self.inboxes, ballot, &self.inbox, None)
     }
 
     fn begin_release(

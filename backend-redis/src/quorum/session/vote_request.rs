@@ -17,7 +17,7 @@ use redis::Value;
 
 use super::member::Admitted;
 use super::{KeptVotes, MemberRequests, Session};
-use crate::quorum::keys::BallotKeys;
+use crate::quorum::keys::{BallotKeys, COUNT, VOTE};
 use crate::quorum::protocol::{Confirming, VoteReply, VoteRequest};
 use crate::quorum::scripts::{self, Asker, Ballot, Voted};
 use crate::scripts::{Call, info, millis};
@@ -116,7 +116,8 @@ impl Session {
             info: &info(&entry.label, entry.metadata.as_deref()),
             terms: &self.terms,
         };
-        Arc::new(scripts::vote(&BallotKeys::of(&self.keys, &entry.name), &self.space, asker))
+        let [vote, count] = self.keys.each_of(&entry.name, [VOTE, COUNT]);
+        Arc::new(scripts::vote([&vote, &count], &self.space, asker))
     }
 
     async fn ask_for_vote(
@@ -229,8 +230,8 @@ impl Session {
         // A contender that has left since must not stay in the queue.
         let waits_on = entry.waits && entry.contender.lock().over(self.env.now()).is_none();
         let waits_on = waits_on.then(|| millis(entry.ttl()));
-        let keys = BallotKeys::of(&self.keys, &entry.name);
-        let call = scripts::release(&keys, &self.inboxes, ballot, &self.inbox, waits_on);
+        let [vote] = self.keys.each_of(&entry.name, [VOTE]);
+        let call = scripts::release(&vote, &self.inboxes, ballot, &self.inbox, waits_on);
         let given = async {
             let admitted = self.members[server].ready(self, server).await?;
             self.run_noted(member, &admitted, &call).await

@@ -178,7 +178,11 @@ fn step(real: &mut Real, model: &mut Server, operation: &Operation) -> (String, 
                 Proposal::Above(above) => model.count.map_or(0, |count| count.n) + above,
             };
             let asker = Asker { ballot, ttl, proposal, since, inbox: &inbox, info: "1 x", terms: TERMS };
-            let call = scripts::vote_at(&scripts::vote(&keys, &space, asker), (waits, again), &run);
+            let call = scripts::vote_at(
+                &scripts::vote([&keys.vote, &keys.count], &space, asker),
+                (waits, again),
+                &run,
+            );
             let value = real.run(&call);
             let Ok(voted) = scripts::voted(&value) else {
                 return ("other terms".to_owned(), model.says_of_terms(TERMS));
@@ -206,7 +210,7 @@ fn step(real: &mut Real, model: &mut Server, operation: &Operation) -> (String, 
         }
         Operation::Release { owner, round, ttl, waits } => {
             let ballot = ballot(owner, round);
-            let call = scripts::release(&keys, &inboxes(), ballot, &inbox(owner), waits.then_some(ttl));
+            let call = scripts::release(&keys.vote, &inboxes(), ballot, &inbox(owner), waits.then_some(ttl));
             let had = scripts::was_there(&real.run(&call)).unwrap();
             let (expected, told) = model.release(now, ballot, ttl, waits, hears);
             let told = told.map(|told| format!("freed {} 0 {}", told.owner.to_hex(), keys.vote));
