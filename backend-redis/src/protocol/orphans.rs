@@ -56,6 +56,10 @@ impl Unanswered {
         self.0.is_empty()
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Forgets the requests that have arrived, or whose leases of `ttl` have ended in any case; `up` is the connection on which
     /// releases were sent for as long, if there is one.
     fn expire(&mut self, now: Moment, up: Option<Up>, ttl: Duration) {

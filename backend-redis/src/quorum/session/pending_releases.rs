@@ -121,9 +121,12 @@ impl Session {
     /// Releases at one server until no earlier request can arrive any more.
     async fn settle(&self, server: usize, left: &Left, is_first: bool) {
         // redis.quorum.session-2
-        let is_pending = |asking: &Arc<Asking>| asking.members[server].turn.try_lock().is_err();
+        let is_only = |asking: &Arc<Asking>| {
+            let member = &asking.members[server];
+            member.turn.try_lock().is_err() && member.unanswered.lock().len() <= 1
+        };
         if is_first
-            && left.asking.as_ref().is_some_and(is_pending)
+            && left.asking.as_ref().is_some_and(is_only)
             && let Ok((true, _)) = self.release_at(server, left).await
         {
             return left.releasing.lock().answered(server, Some(true));

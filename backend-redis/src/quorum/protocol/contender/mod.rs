@@ -420,7 +420,8 @@ impl Contender {
     fn lose(&mut self, now: Moment, server: usize) {
         let deadline = self.deadline();
         let member = &mut self.members[server];
-        member.vote = None;
+        // It has answered: the next request is not the first.
+        (member.vote, member.seen) = (None, Seen::Votes);
         if let (VotePhase::Holding { until, .. }, Some(deadline)) = (&mut self.phase, deadline) {
             // redis.quorum-3, redis.quorum-9
             (member.seen, member.due, *until) = (Seen::Lost(now), now + self.terms.poll, deadline);

@@ -273,6 +273,14 @@ fn first_request_is_pending_until_its_answer() {
     contender.failed(at(2), 2);
     assert_eq!(contender.requests(at(200)).len(), 2, "they are asked again");
     assert_eq!(first(&contender), [false; 3]);
+    // The second has a vote, and its first request may still arrive. It loses the vote before its token is confirmed.
+    contender.answered(at(201), 1, (1, at(200)), VoteReply::Voted { n: 4 });
+    let confirming = Confirming { round: 1, n: 4, token: 5 };
+    assert!(contender.requests(at(201)).contains(&(1, VoteRequest::Confirm(confirming))), "{contender:?}");
+    contender.confirmed(at(202), 1, (confirming, at(201)), Some(false));
+    contender.answered(at(202), 2, (1, at(200)), VOTED);
+    assert!(contender.requests(at(302)).contains(&(1, AGAIN)), "{contender:?}");
+    assert_eq!(first(&contender), [false; 3]);
 }
 
 #[test]
