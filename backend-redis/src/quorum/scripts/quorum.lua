@@ -316,7 +316,7 @@ if operation == 'admit' then
   if (known[12] or FORMAT) ~= FORMAT then
     return known[12]
   end
-  local whole, since, claims, paused = (known[2] or '0') ~= '0', known[6] or '', known[7] == '1', tonumber(known[9]) or 0
+  local whole, since, claims, paused = (known[2] or '0') == known[1], known[6] or '', known[7] == '1', tonumber(known[9]) or 0
   if known[1] ~= run or not (whole or known[11]) then
     whole, claims, since, paused, known[11] = false, whole or claims, '', 0, ARGV[6]
     local begun = { 'run', run, 'whole', '0', 'claims', claims and '1' or '0', 'pause', '0', 'since', '', 'episode', ARGV[6] }
@@ -361,7 +361,7 @@ end
 if operation == 'install' then
   local space = KEYS[1]
   local known = redis.call('HMGET', space, 'episode', 'whole', 'max', 'terms', 'pause', 'id', 'run')
-  if known[1] ~= ARGV[2] or known[2] ~= '0' or known[4] ~= ARGV[6] or known[5] ~= ARGV[7] then
+  if known[1] ~= ARGV[2] or (known[2] or '0') == known[7] or known[4] ~= ARGV[6] or known[5] ~= ARGV[7] then
     return 0
   end
   local max = math.max(tonumber(known[3]) or 0, tonumber(ARGV[3]))

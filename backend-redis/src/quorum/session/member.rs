@@ -257,10 +257,12 @@ impl Process {
         // Some services hide it.
         let reign = field(fields, "master_replid").unwrap_or_default();
         let half = |id: &str| id.get(..20).unwrap_or(id).to_owned();
+        let run = half(id) + &half(reign);
         let followed = field(fields, "master_replid2").unwrap_or_default();
-        Some(Self {
+        // Servers write 0 where no run is meant.
+        (run != "0").then(|| Self {
             id: id.to_owned(),
-            run: (half(id) + &half(reign)).into(),
+            run: run.into(),
             // It is in whole seconds, by a clock that the server reads from time to time.
             up_for: Duration::from_secs(up_for.parse::<u64>().unwrap_or(0).saturating_sub(2)),
             has_followed: !followed.bytes().all(|digit| digit == b'0'),
@@ -367,5 +369,6 @@ mod tests {
         let promoted = info(&a, &b, &a);
         assert!(promoted.run != first.run && promoted.has_followed);
         assert!(Process::read("role:master\r\nuptime_in_seconds:9").is_none());
+        assert!(Process::read("run_id:0\r\nuptime_in_seconds:9").is_none());
     }
 }

@@ -400,6 +400,8 @@ fn changed_scripts_are_told_from_their_model() {
         ("(pause > 0 or is_proposed)", "is_proposed"),
         ("if paused < pause then", "if false then"),
         ("known[1] ~= ARGV[2] or", ""),
+        ("or (known[2] or '0') == known[7]", ""),
+        ("'whole', known[7]", "'whole', '1'"),
         ("or known[4] ~= ARGV[6]", ""),
         ("or known[5] ~= ARGV[7]", ""),
         ("ARGV[8] == '0' and known[6] or known[1]", "known[1]"),
