@@ -94,7 +94,8 @@ impl Session {
         let (ttl, call) = (entry.ttl(), self.release_call(&entry.name, entry.ballot()));
         let releasing = Mutex::new(Releasing::new(self.size, None));
         let left = Arc::new(Left { asking: entry.asking.lock().clone(), ttl, call, releasing });
-        drop(self.begin_release(&left, Some(entry), servers));
+        // No release before the answers: an acquisition that leaves has hardly ever a vote that it does not know.
+        drop(self.begin_release(&left, None, servers));
     }
 
     /// The release of all that an owner has, up to that round.
