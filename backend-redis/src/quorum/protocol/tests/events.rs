@@ -59,6 +59,10 @@ pub(super) enum Mutant {
     VotesByAnyTerms,
     /// The terms of the first manager stay, in each server.
     FirstTermsStay,
+    /// A release before the answer to any request for a vote is final if it has ended the vote.
+    AnyRequestIsFirst,
+    /// A release before the answer to the first request is final also if it has ended no vote.
+    EveryReleaseSettles,
 }
 
 /// What may happen in a world.

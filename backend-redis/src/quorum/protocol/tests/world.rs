@@ -61,6 +61,8 @@ pub(super) struct World {
     pub(super) has_followed: Vec<bool>,
     pub(super) ids: u64,
     pub(super) network: Vec<Message>,
+    /// Owners, and servers that they have released for good.
+    settled: Vec<(OwnerId, usize)>,
     owners: u8,
     last_token: u64,
     last_taken_at: u64,
@@ -98,7 +100,7 @@ pub(super) enum What {
     Vote { round: u64, proposal: u64, again: bool },
     Confirm(Confirming),
     Renew { round: u64, n: u64 },
-    Release { round: u64, waits: bool },
+    Release { round: u64, waits: bool, is_first: bool },
     Reply { round: u64, answer: VoteReply },
     Confirmed { confirming: Confirming, kept: bool },
     Renewed(Renewed),
@@ -146,6 +148,7 @@ impl World {
             has_followed: vec![false; servers],
             ids: 0,
             network: Vec::new(),
+            settled: Vec::new(),
             owners: 0,
             last_token: 0,
             last_taken_at: 0,
@@ -285,9 +288,10 @@ impl World {
     fn leave(&mut self, at: usize) {
         let ticket = self.ticket(at);
         if let (Some(ticket), Some(client)) = (ticket, self.clients[at].take()) {
-            let round = client.contender.round;
+            let (round, any) = (client.contender.round, self.setting.mutant == Mutant::AnyRequestIsFirst);
             for server in 0..self.size.servers {
-                self.send(at, ticket, server, What::Release { round, waits: false });
+                let is_first = any || client.contender.is_first_pending(server);
+                self.send(at, ticket, server, What::Release { round, waits: false, is_first });
                 self.network.last_mut().unwrap().orphan = true;
             }
         }
@@ -336,7 +340,7 @@ impl World {
             let what = match request {
                 VoteRequest::Vote { round, again } => What::Vote { round, proposal, again },
                 VoteRequest::Confirm(confirming) => What::Confirm(confirming),
-                VoteRequest::Return { round } => What::Release { round, waits: true },
+                VoteRequest::Return { round } => What::Release { round, waits: true, is_first: false },
             };
             self.send(at, ticket, server, what);
         }
@@ -414,6 +418,10 @@ impl World {
                 let asked = Asked { ballot, ttl, proposal, since: now, waits: true, again, terms };
                 let answer = there.vote(now, asked);
                 self.may_hold[manager] |= matches!(answer, Some(VoteReply::Voted { .. }));
+                let is_refused = matches!(answer, None | Some(VoteReply::Abstains { .. }));
+                if !is_refused && self.settled.contains(&(ticket.owner, server)) {
+                    self.wrong = Some(format!("server {server} was released by {ticket:?}"));
+                }
                 let pause = VoteReply::Abstains { ask_in: Duration::from_millis(POLL) };
                 Some(What::Reply { round, answer: answer.unwrap_or(pause) })
             }
@@ -425,10 +433,13 @@ impl World {
             What::Renew { round, n } => {
                 Some(What::Renewed(there.renew(now, Ballot { ticket, round }, ttl, n)))
             }
-            What::Release { round, waits } => {
+            What::Release { round, waits, is_first } => {
                 let alive =
                     |other: Ticket| self.clients.iter().flatten().any(|client| client.ticket == other);
-                let (_, told) = there.release(now, Ballot { ticket, round }, ttl, waits && !orphan, alive);
+                let (had, told) = there.release(now, Ballot { ticket, round }, ttl, waits && !orphan, alive);
+                if is_first && (had || self.setting.mutant == Mutant::EveryReleaseSettles) {
+                    self.settled.push((ticket.owner, server));
+                }
                 if let Some(told) = told {
                     let client = (0..self.clients.len()).find(|at| self.ticket(*at) == Some(told));
                     self.send(client.unwrap(), told, server, What::Freed);
