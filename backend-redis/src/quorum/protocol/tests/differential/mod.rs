@@ -399,6 +399,8 @@ fn changed_scripts_are_told_from_their_model() {
         ("paused == 0 and (pause", "(pause"),
         ("(pause > 0 or is_proposed)", "is_proposed"),
         ("if paused < pause then", "if false then"),
+        ("(ARGV[9] or '1') > '1'", "ARGV[9] == '3'"),
+        ("(ARGV[9] or 1) % 2 == 1", "true"),
         ("known[1] ~= ARGV[2] or", ""),
         ("or (known[2] or '0') == known[7]", ""),
         ("'whole', known[7]", "'whole', '1'"),

@@ -85,6 +85,32 @@ fn lost_hold_is_counted_again() {
     }
 }
 
+/// The key of a revocation is none of the request: it is made from that of the vote.
+#[test]
+fn release_ends_the_revocation() {
+    let mut real = Real::start();
+    let mut model = begin(&mut real);
+    let (owner, round, ttl, waits) = (1, 1, 9_000, false);
+    let proposal = Proposal::Is(BEGIN + 77);
+    for mutant in [
+        None,
+        Some(("name .. 'waits', name .. 'asked') == 0", "name .. 'waits') == 0")),
+        Some(("waits, asked = name .. 'waits', name .. 'asked'", "waits, asked = name .. 'waits', name")),
+    ] {
+        assert!(mutant.is_none_or(|(from, _)| scripts::PROGRAM.text().contains(from)), "{mutant:?}");
+        real.changes = Vec::from_iter(mutant);
+        step(&mut real, &mut model, &Operation::Vote { owner, round, ttl, proposal, waits, again: false });
+        let asked = real.keys.asked.clone();
+        real.ask(redis::cmd("SET").arg(&asked).arg("a grace"));
+        let (answered, expected) =
+            step(&mut real, &mut model, &Operation::Release { owner, round, ttl, waits });
+        assert_eq!(answered, expected);
+        let is_left = real.ask(redis::cmd("EXISTS").arg(&asked)) == redis::Value::Int(1);
+        assert_eq!(is_left, mutant.is_some(), "{mutant:?}");
+        mutant.into_iter().for_each(|mutant| ::model::caught("quorum scripts", mutant, "operations by hand"));
+    }
+}
+
 #[test]
 fn leaving_entry_passes_on_its_message() {
     let mut real = Real::start();
