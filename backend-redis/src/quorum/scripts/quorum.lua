@@ -2,9 +2,9 @@
 -- namespace has another one, the server votes, confirms and renews as if it might have forgotten votes.
 --
 -- operation  KEYS                        ARGV behind the operation
--- vote       vote, count, space          ballot, ttl, proposal, end of its number, "SINCE INBOX INFO", terms, run; and unless the
---                                        contender waits and has no place among the waiting ones 0, to which 1 is added if it
---                                        waits, and 2 if it may have such a place
+-- vote       vote, count, space          ballot, ttl, proposal, end of its number, "SINCE INBOX INFO", terms, run; and how it waits.
+--                                        Omitted: it waits, and has no place among the waiting ones; else 0 neither, 2 it may
+--                                        have a place, 3 it waits and may have a place
 -- confirm    vote, count, space          ballot, ttl, n, token, run
 -- renew      vote, count, asked of       ballot, n, ttl of each; run
 --            each; space
@@ -41,8 +41,8 @@
 --         0, the floor of its numbers, a number above all of them (max), the terms of all managers, and the episodes that were
 --         blank beside its own if a clock stood for its floor
 --
--- A key or an argument costs the server as much as a short command: a free lock has few of them. Of the keys of one name only the
--- ends differ.
+-- A key or an argument costs the server as much as a short command: a free lock has few of them. The keys of one name
+-- have the same text before their suffixes.
 --
 -- Times are of this server: tickets and numbers in microseconds, leases and ends in milliseconds. Results of arithmetic become
 -- text by %.0f, because Lua's own form loses digits.

@@ -13,11 +13,11 @@
 //! | `recovery` | lets blank servers vote again |
 //!
 //! # Invariants
-//! - **redis.quorum.session-1** Requests about one owner at one server are sent one by one, each after the answer to the last:
-//!   so no request for a vote overtakes a release (G5, G8).
-//! - **redis.quorum.session-2** A release follows the first request for a vote before its answer, so that the next owner's
-//!   request finds the vote free. It counts if it has ended the vote: then that request has arrived, and there is no other.
-//!   Otherwise it is sent again after the answer.
+//! - **redis.quorum.session-1** Requests about one owner at one server are sent one by one, each after the answer to the last,
+//!   except a release by redis.quorum.session-2: so no request for a vote overtakes a release (G5, G8).
+//! - **redis.quorum.session-2** The release of a hold follows the first request for a vote before its answer, so that the next
+//!   owner's request finds the vote free. A release that ends the vote of a first request is final, because that request has
+//!   arrived and no other was sent. Otherwise it is sent again after the answer.
 
 mod acquisition;
 mod member;

@@ -389,7 +389,8 @@ impl Contender {
         self.members[server].may_have
     }
 
-    /// Whether the first request for the vote of a server is pending: a vote that it has is the answer to this request.
+    /// Whether the first request for the vote of a server is pending, and no other was sent: a vote that it has is the answer to
+    /// this request.
     pub(crate) fn is_first_pending(&self, server: usize) -> bool {
         let MemberState { asked_at, vote, seen, .. } = &self.members[server];
         self.round == FIRST && asked_at.is_some() && vote.is_none() && *seen == Seen::Nothing
