@@ -301,18 +301,22 @@ impl Future for PendingAnswer<'_> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let (wire, Some(slot)) = (self.wire, self.slot) else { return Poll::Pending };
-        let (mut polled, mut old) = wire.state.lock().places.poll(slot, cx.waker());
-        if let Polled::Drives = polled {
-            let has_more = wire.move_bytes(Some(slot));
-            drop(old);
-            (polled, old) = wire.state.lock().places.poll(slot, cx.waker());
-            if has_more {
-                // The caller, or the task if the caller has its answer.
-                wire.wake_by_ref();
+        let (polled, old) = wire.state.lock().places.poll(slot, cx.waker());
+        let outcome = match polled {
+            Polled::Ready(outcome) => Some(outcome),
+            Polled::Waits => None,
+            Polled::Drives => {
+                let has_more = wire.move_bytes(Some(slot));
+                let outcome = wire.state.lock().places.outcome(slot);
+                if has_more {
+                    // The caller, or the task if the caller has its answer.
+                    wire.wake_by_ref();
+                }
+                outcome
             }
-        }
+        };
         drop(old);
-        let Polled::Ready(outcome) = polled else { return Poll::Pending };
+        let Some(outcome) = outcome else { return Poll::Pending };
         self.slot = None;
         Poll::Ready(match outcome {
             Outcome::Answered(answer) => Ok(answer),

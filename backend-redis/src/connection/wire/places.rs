@@ -201,20 +201,25 @@ impl<W: Clone, A> Places<W, A> {
     /// The caller of `slot` looks, and is woken by `waker` from now on; the waker that it had is to be dropped without the lock.
     /// The slot is no longer its own when this is ready.
     pub(super) fn poll(&mut self, slot: usize, waker: &W) -> (Polled<A>, Option<W>) {
-        if let SlotState::Waiting(waiter) = &mut self.slots[slot] {
-            let old = waiter.waker.replace(waker.clone());
-            let drives = self.driver == Driver::Caller(slot);
-            return (if drives { Polled::Drives } else { Polled::Waits }, old);
+        if let Some(outcome) = self.outcome(slot) {
+            return (Polled::Ready(outcome), None);
         }
-        match std::mem::replace(&mut self.slots[slot], SlotState::Free) {
-            SlotState::Ended(outcome) => {
-                self.release(slot);
-                (Polled::Ready(outcome), None)
-            }
-            SlotState::Waiting(_) | SlotState::Free => {
-                unreachable!("a caller has its slot until it receives the outcome of its request")
-            }
+        let SlotState::Waiting(waiter) = &mut self.slots[slot] else {
+            unreachable!("a caller has its slot until it receives the outcome of its request")
+        };
+        let old = waiter.waker.replace(waker.clone());
+        let drives = self.driver == Driver::Caller(slot);
+        (if drives { Polled::Drives } else { Polled::Waits }, old)
+    }
+
+    /// The caller of `slot` looks again, with the waker that it has.
+    pub(super) fn outcome(&mut self, slot: usize) -> Option<Outcome<A>> {
+        if !matches!(self.slots[slot], SlotState::Ended(_)) {
+            return None;
         }
+        let ended = std::mem::replace(&mut self.slots[slot], SlotState::Free);
+        self.release(slot);
+        if let SlotState::Ended(outcome) = ended { Some(outcome) } else { None }
     }
 
     /// The caller of `slot` goes: whether the task is to be woken, and the waker that it had.
