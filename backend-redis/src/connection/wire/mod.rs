@@ -26,6 +26,7 @@ use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::future::FutureExt;
@@ -53,6 +54,8 @@ pub(crate) struct Wire {
     state: Mutex<State>,
     /// There may be room, or the end has come.
     has_room: Notify,
+    /// The last read has left the waker at the socket, which has not called it since.
+    is_listening: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -70,7 +73,8 @@ impl Wire {
         let patience = env.timing().op_timeout / 2;
         let state = State { places: Places::new(patience), texts: Texts::default(), why: None };
         let (io, state, has_room) = (Mutex::new(Io::new(stream)), Mutex::new(state), Notify::new());
-        let wire = Arc::new(Self { env, connection, io, state, has_room });
+        let is_listening = AtomicBool::new(false);
+        let wire = Arc::new(Self { env, connection, io, state, has_room, is_listening });
         let task = WireTask(Arc::clone(&wire));
         wire.env.spawn(task.run());
         wire
@@ -208,6 +212,10 @@ impl Wire {
         has_room: &mut bool,
     ) -> std::result::Result<bool, RedisError> {
         io.write(cx, |empty| self.take_out(empty))?;
+        // A caller that has just sent its request finds no answer yet, and is woken for it.
+        if own.is_some() && self.is_listening.load(Ordering::SeqCst) {
+            return Ok(false);
+        }
         let (mut read, mut is_empty) = (0, false);
         while read < READ_AT_ONCE && !is_empty {
             let found = |answer| {
@@ -215,10 +223,15 @@ impl Wire {
                 wakers.extend(answered.filter(|(slot, _)| Some(*slot) != own).and_then(|(_, waker)| waker));
                 Ok(())
             };
+            // RACE: before the waker is there, which may be called at once.
+            self.is_listening.store(true, Ordering::SeqCst);
             match io.read(cx, found)? {
                 Poll::Ready(count) => read += count,
                 Poll::Pending => is_empty = true,
             }
+        }
+        if !is_empty {
+            self.is_listening.store(false, Ordering::SeqCst);
         }
         *has_room = read > 0 && self.state.lock().places.heard(read);
         Ok(!is_empty)
@@ -281,6 +294,7 @@ impl Wake for Wire {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
+        self.is_listening.store(false, Ordering::SeqCst);
         let driver = self.state.lock().places.ready();
         match driver {
             Ok(caller) => caller.into_iter().for_each(Waker::wake),

@@ -31,6 +31,8 @@ enum Mutant {
     NeverListens,
     /// A caller that goes leaves its request without a driver.
     LeavesUndriven,
+    /// A caller takes a waker that was called for one that is still at the socket.
+    TrustsACalledWaker,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -86,6 +88,8 @@ struct World {
     replies: Vec<u8>,
     /// Whom the socket wakes is decided when it does.
     registered: bool,
+    /// That is so since the last read.
+    listens: bool,
     now: u64,
     /// The peer has closed, before all requests.
     is_closed: bool,
@@ -122,6 +126,7 @@ impl World {
             arrived: Vec::new(),
             replies: Vec::new(),
             registered: false,
+            listens: false,
             now: 0,
             is_closed: false,
             is_over: false,
@@ -186,6 +191,7 @@ impl World {
     }
 
     fn fire(&mut self) {
+        self.listens &= self.mutant == Mutant::TrustsACalledWaker;
         if !std::mem::take(&mut self.registered) {
             return;
         }
@@ -212,6 +218,9 @@ impl World {
             }
             (self.is_full, self.registered) = (!self.writing.is_empty(), true);
             self.socket = Some((who, Stage::Read));
+            if let (Who::Caller(caller), true) = (who, self.listens) {
+                self.has_moved(caller, false);
+            }
             return;
         }
         self.registered = true;
@@ -233,22 +242,26 @@ impl World {
             }
         }
         let has_more = !self.replies.is_empty();
-        self.socket = None;
+        self.listens = !has_more;
         match who {
-            Who::Caller(caller) => {
-                let Caller::Drives(slot) = self.callers[caller] else { unreachable!() };
-                self.poll(caller, slot);
-                if self.callers[caller] == Caller::Drives(slot) {
-                    self.callers[caller] = Caller::Waits(slot);
-                }
-                if has_more {
-                    self.fire();
-                }
-            }
+            Who::Caller(caller) => self.has_moved(caller, has_more),
             Who::Task => {
-                self.is_running = false;
+                (self.socket, self.is_running) = (None, false);
                 self.moved(has_more && self.mutant != Mutant::EndsWithMore);
             }
+        }
+    }
+
+    /// A caller has moved bytes, and reads its outcome.
+    fn has_moved(&mut self, caller: usize, has_more: bool) {
+        self.socket = None;
+        let Caller::Drives(slot) = self.callers[caller] else { unreachable!() };
+        self.poll(caller, slot);
+        if self.callers[caller] == Caller::Drives(slot) {
+            self.callers[caller] = Caller::Waits(slot);
+        }
+        if has_more {
+            self.fire();
         }
     }
 
@@ -444,6 +457,7 @@ fn mutants_of_the_places_are_caught() {
         (Mutant::SilentTooEarly, "silent too early"),
         (Mutant::NeverListens, rests),
         (Mutant::LeavesUndriven, rests),
+        (Mutant::TrustsACalledWaker, rests),
     ];
     let worlds =
         mutants.map(|(mutant, rule)| (mutant, World::new(2, mutant), Search::ToRest(4_000_000), rule));

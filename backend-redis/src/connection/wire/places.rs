@@ -212,7 +212,7 @@ impl<W: Clone, A> Places<W, A> {
         (if drives { Polled::Drives } else { Polled::Waits }, old)
     }
 
-    /// The caller of `slot` looks again, with the waker that it has.
+    /// Takes the outcome of `slot` if it has ended, which is not the caller's own after that; else its waker stays.
     pub(super) fn outcome(&mut self, slot: usize) -> Option<Outcome<A>> {
         if !matches!(self.slots[slot], SlotState::Ended(_)) {
             return None;
