@@ -51,6 +51,13 @@ impl Answers {
     /// The reply is too long, or no reply.
     pub(super) fn next(&mut self) -> Result<Option<Value>, RedisError> {
         while self.metered < self.end {
+            if self.begin == self.metered
+                && let Some((value, length)) = short(&self.bytes[self.begin..self.end])
+            {
+                self.begin += length;
+                self.metered = self.begin;
+                return Ok(Some(value));
+            }
             let (taken, is_whole) = self.meter.take(&self.bytes[self.metered..self.end])?;
             self.metered += taken;
             if !is_whole {
@@ -75,6 +82,14 @@ impl Answers {
             *self = Self::new();
         }
     }
+}
+
+/// Reads a short number or text, as nearly all answers are, without the meter; `None` for anything else. And its length.
+fn short(replies: &[u8]) -> Option<(Value, usize)> {
+    let [b':' | b'$', b'0'..=b'9', ..] = replies else { return None };
+    let replies = &replies[..SHORT.min(replies.len())];
+    let mut rest = replies;
+    Some((read(&mut rest, 0)?, replies.len() - rest.len()))
 }
 
 /// Reads what scripts answer; `None` for anything else.
@@ -102,6 +117,8 @@ fn read(reply: &mut &[u8], nested: usize) -> Option<Value> {
     })
 }
 
+/// A longer answer is metered.
+const SHORT: usize = 48;
 /// How deep the answers of scripts are nested.
 const NESTED: usize = 4;
 /// The least room to read into.
