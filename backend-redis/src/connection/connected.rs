@@ -94,13 +94,18 @@ impl Connected {
     }
 
     /// Runs a script, with the last argument of this connection.
-    pub(crate) async fn run(&self, call: &Call, give_up_at: Moment) -> Result<Value> {
-        self.0.run(call, give_up_at, false).await?.map_err(error::of)
+    pub(crate) fn run(&self, call: &Call, give_up_at: Moment) -> impl Future<Output = Result<Value>> + Send {
+        self.0.run(call, give_up_at, false)
     }
 
-    /// As [`Connected::run`], on a slot that may be on its way to this server of a cluster.
-    pub(crate) async fn run_asking(&self, call: &Call, give_up_at: Moment) -> Result<Value> {
-        self.0.run(call, give_up_at, true).await?.map_err(error::of)
+    /// As [`Connected::run`]; with `is_asking` on a slot that may be on its way to this server of a cluster.
+    pub(crate) fn run_on_slot(
+        &self,
+        call: &Call,
+        give_up_at: Moment,
+        is_asking: bool,
+    ) -> impl Future<Output = Result<Value>> + Send {
+        self.0.run(call, give_up_at, is_asking)
     }
 
     /// As [`Connected::ask`], on a slot that may be on its way to this server of a cluster.
@@ -256,20 +261,17 @@ impl Connection {
     }
 
     /// With `is_asking` behind the word that the slot may be on its way here, which counts for one request.
-    pub(super) async fn run(
-        &self,
-        call: &Call,
-        give_up_at: Moment,
-        is_asking: bool,
-    ) -> Result<RedisResult<Value>> {
+    pub(super) async fn run(&self, call: &Call, give_up_at: Moment, is_asking: bool) -> Result<Value> {
         let told = match self.told(call, give_up_at, is_asking).await? {
             Ok(told) => told,
-            Err(refused) => return Ok(self.understood(refused.extract_error())),
+            Err(refused) => return self.understood(refused.extract_error()).map_err(error::of),
         };
-        let sent_at = self.wire.env.now();
+        let sent_at = matches!(self.times, Times::Slots(_)).then(|| self.wire.env.now());
         let answer = self.run_with(call, told, give_up_at, is_asking).await?;
-        self.answered(call, sent_at, &answer);
-        Ok(self.understood(answer.extract_error()))
+        if let Some(sent_at) = sent_at {
+            self.answered(call, sent_at, &answer);
+        }
+        self.understood(answer.extract_error()).map_err(error::of)
     }
 
     /// The last argument of `call`; the server's error if it refuses to say that.

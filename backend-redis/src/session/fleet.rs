@@ -167,12 +167,8 @@ pub(crate) struct Hop {
 
 impl Hop {
     /// Runs a script there.
-    pub(crate) async fn run(&self, call: &Call, give_up_at: Moment) -> Result<Value> {
-        if self.is_asking {
-            self.connected.run_asking(call, give_up_at).await
-        } else {
-            self.connected.run(call, give_up_at).await
-        }
+    pub(crate) fn run(&self, call: &Call, give_up_at: Moment) -> impl Future<Output = Result<Value>> + Send {
+        self.connected.run_on_slot(call, give_up_at, self.is_asking)
     }
 }
 
