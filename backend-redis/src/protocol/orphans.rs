@@ -12,6 +12,7 @@
 use std::time::Duration;
 
 use leasehold_core::clock::Moment;
+use smallvec::SmallVec;
 
 /// A connection that is up.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +24,7 @@ pub(crate) struct Up {
 
 /// Requests that had no answer, and may still be on their way through connections that broke.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Unanswered(Vec<Sent>);
+pub(crate) struct Unanswered(SmallVec<[Sent; 1]>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Sent {
@@ -43,7 +44,7 @@ impl Unanswered {
         self.0.pop();
         if self.0.is_empty() {
             // Nearly always, and for as long as a lock is held: without the room for more.
-            self.0 = Vec::new();
+            self.0 = SmallVec::new();
         }
     }
 

@@ -132,6 +132,14 @@ fn an_open_connection_proves_nothing() {
     assert!(!unanswered.is_empty());
     unanswered.overtaken(7);
     assert!(unanswered.is_empty());
+    for connection in [1, 2, 3] {
+        unanswered.sent(connection);
+    }
+    unanswered.answered();
+    unanswered.overtaken(2);
+    assert!(!unanswered.is_empty());
+    unanswered.overtaken(1);
+    assert!(unanswered.is_empty());
 }
 
 /// A release that is refused on the request's own connection, over and over, ends with the lease
