@@ -24,11 +24,13 @@ impl OwnerId {
 
     /// Returns the digits of [`OwnerId::to_hex`].
     pub const fn hex_digits(self) -> [u8; 32] {
-        const DIGITS: [u8; 16] = *b"0123456789abcdef";
+        const fn digit(value: u8) -> u8 {
+            value + if value < 10 { b'0' } else { b'a' - 10 }
+        }
         let (mut hex, mut at) = ([0; 32], 0);
-        while at < 32 {
-            let byte = self.0[at / 2];
-            hex[at] = DIGITS[(if at % 2 == 0 { byte >> 4 } else { byte & 15 }) as usize];
+        while at < 16 {
+            let byte = self.0[at];
+            (hex[2 * at], hex[2 * at + 1]) = (digit(byte >> 4), digit(byte & 15));
             at += 1;
         }
         hex
