@@ -56,7 +56,8 @@ struct Progress<T> {
 enum State<T> {
     Idle(BoxFuture<'static, T>),
     Polling,
-    Ready(T),
+    /// Boxed, as it is rare: most callers poll it to its end.
+    Ready(Box<T>),
     /// The output was taken, or the request was cancelled.
     Gone,
 }
@@ -99,7 +100,7 @@ impl<T: Send + 'static> Future for Request<T> {
         let inner = &self.inner;
         let mut future = match inner.take(Poller::Caller, cx.waker()) {
             State::Idle(future) => future,
-            State::Ready(output) => return Poll::Ready(output),
+            State::Ready(output) => return Poll::Ready(*output),
             State::Polling => return Poll::Pending,
             State::Gone => unreachable!("polled after it was ready, or after it has panicked"),
         };
@@ -133,7 +134,7 @@ impl<T: Send + 'static> Drop for Request<T> {
             (State::Polling, Some(_)) => progress.state = State::Polling,
             (State::Ready(output), Some(unheard)) => {
                 drop(progress);
-                unheard(output);
+                unheard(*output);
             }
             (cancelled, _) => {
                 let task = progress.task.take();
@@ -203,7 +204,7 @@ impl<T: Send + 'static> Inner<T> {
             }
             return;
         }
-        progress.state = State::Ready(output);
+        progress.state = State::Ready(Box::new(output));
         let caller = progress.caller.take();
         drop(progress);
         if let Some(caller) = caller {
