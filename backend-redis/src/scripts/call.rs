@@ -7,6 +7,7 @@ use leasehold_core::{LockName, Result};
 use redis::{RedisWrite, ToRedisArgs};
 
 use super::Script;
+use super::holders::info_parts;
 use crate::keys::{KEYS, Keys};
 
 /// A script with its keys and arguments, packed once for every time that it is sent.
@@ -37,18 +38,16 @@ impl Call {
     pub(super) fn new(script: &'static Script, keys: &[&str]) -> Self {
         let room = keys.iter().map(|key| key.len() + FRAME).sum::<usize>() + ARGUMENTS;
         let mut call = Self { script, words: 0, packed: Vec::with_capacity(room) };
-        call.arg(keys.len()).arg(keys);
+        call.number(keys.len() as u64).arg(keys);
         call
     }
 
     /// The call of a script with the keys of `names`.
     pub(super) fn on(script: &'static Script, keys: &Keys, names: &[&LockName]) -> Result<Self> {
         let room = names.iter().map(|name| KEYS * (keys.longest(name) + FRAME)).sum::<usize>() + ARGUMENTS;
-        let mut call = Self { script, words: 0, packed: Vec::with_capacity(room) };
-        call.arg(names.len() * KEYS);
-        for name in names {
-            keys.each(name, |parts| _ = call.arg_of(parts))?;
-        }
+        let mut call = Self { script, words: names.len() * KEYS, packed: Vec::with_capacity(room) };
+        call.number((names.len() * KEYS) as u64);
+        names.iter().try_for_each(|name| keys.each(name, |parts| word(&mut call.packed, parts)))?;
         Ok(call)
     }
 
@@ -64,8 +63,24 @@ impl Call {
         self
     }
 
+    pub(crate) fn number(&mut self, number: u64) -> &mut Self {
+        if let Ok(digit @ 0..10) = u8::try_from(number) {
+            self.words += 1;
+            self.packed.extend_from_slice(&[b'$', b'1', b'\r', b'\n', b'0' + digit, b'\r', b'\n']);
+            return self;
+        }
+        self.arg_of(&[Digits::default().of(number)])
+    }
+
+    /// The argument about a holder or waiter, "INBOX INFO".
+    pub(crate) fn holder(&mut self, inbox: &str, label: &str, metadata: Option<&str>) -> &mut Self {
+        let mut length = Digits::default();
+        let [length, mark, label, metadata] = info_parts(label, metadata, &mut length);
+        self.arg_of(&[inbox, " ", length, mark, label, metadata])
+    }
+
     /// One argument that consists of `parts`.
-    pub(crate) fn arg_of(&mut self, parts: &[&str]) -> &mut Self {
+    pub(crate) fn arg_of<B: AsRef<[u8]>>(&mut self, parts: &[B]) -> &mut Self {
         self.words += 1;
         word(&mut self.packed, parts);
         self
@@ -120,7 +135,7 @@ fn word<B: AsRef<[u8]>>(out: &mut Vec<u8>, parts: &[B]) {
     out.extend_from_slice(b"\r\n");
 }
 
-fn line(out: &mut Vec<u8>, kind: u8, mut number: usize) {
+fn line(out: &mut Vec<u8>, kind: u8, number: usize) {
     // Nearly all are that short.
     match u8::try_from(number) {
         Ok(n @ 0..10) => return out.extend_from_slice(&[kind, b'0' + n, b'\r', b'\n']),
@@ -129,18 +144,30 @@ fn line(out: &mut Vec<u8>, kind: u8, mut number: usize) {
         }
         _ => {}
     }
-    let mut text = *b"$0000000000000000000\r\n";
-    let mut first = text.len() - b"\r\n".len();
-    loop {
-        first -= 1;
-        text[first] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            break;
+    out.push(kind);
+    out.extend_from_slice(Digits::default().of(number as u64).as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Room for the digits of a number.
+#[derive(Default)]
+pub(super) struct Digits([u8; 20]);
+
+impl Digits {
+    /// The decimal digits of `number`.
+    pub(super) fn of(&mut self, mut number: u64) -> &str {
+        let Self(room) = self;
+        let mut first = room.len();
+        loop {
+            first -= 1;
+            room[first] = b'0' + (number % 10) as u8;
+            number /= 10;
+            if number == 0 {
+                break;
+            }
         }
+        std::str::from_utf8(&room[first..]).unwrap_or_default()
     }
-    text[first - 1] = kind;
-    out.extend_from_slice(&text[first - 1..]);
 }
 
 impl RedisWrite for Call {

@@ -6,6 +6,8 @@ use leasehold_core::FencingToken;
 use leasehold_core::backend::{Holder, Mode};
 use redis::Value;
 
+use super::call::Digits;
+
 /// How holders are shown.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Naming {
@@ -26,9 +28,17 @@ impl Naming {
 
 /// The text that the server keeps of a holder or a waiter for `inspect`: the label, and metadata if any.
 pub(crate) fn info(label: &str, metadata: Option<&str>) -> String {
+    info_parts(label, metadata, &mut Digits::default()).concat()
+}
+
+/// The parts of [`info`].
+pub(super) fn info_parts<'i>(
+    label: &'i str,
+    metadata: Option<&'i str>,
+    room: &'i mut Digits,
+) -> [&'i str; 4] {
     let (mark, metadata) = metadata.map_or((" ", ""), |metadata| ("+", metadata));
-    let length = label.len().to_string();
-    [length.as_str(), mark, label, metadata].concat()
+    [room.of(label.len() as u64), mark, label, metadata]
 }
 
 /// The record of a grant, "COUNTER ID SINCE INBOX INFO".

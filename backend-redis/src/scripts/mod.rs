@@ -129,7 +129,7 @@ impl Script {
         names: &[&LockName],
     ) -> Result<Call> {
         let mut call = Call::on(self, keys, names)?;
-        call.arg(operation);
+        call.arg_of(&[operation]);
         Ok(call)
     }
 

@@ -22,10 +22,8 @@ use crate::scripts::{self, Reply, millis};
 /// An entry of this session, until its grant is taken.
 struct Acquisition<'s> {
     session: &'s Arc<Session>,
+    request: &'s AcquireRequest,
     entry: Arc<Kept>,
-    mode: Mode,
-    /// Our text for `inspect`.
-    info: String,
     /// Whether the core knows the lease.
     announced: bool,
     state: AcquisitionState,
@@ -101,7 +99,7 @@ fn over(reason: LostReason) -> Error {
 }
 
 impl<'s> Acquisition<'s> {
-    fn new(session: &'s Arc<Session>, request: &AcquireRequest) -> Result<Self> {
+    fn new(session: &'s Arc<Session>, request: &'s AcquireRequest) -> Result<Self> {
         outlives(session.pause, session.failover.as_ref(), request.ttl)?;
         session.guarantees().require(request.mode.needs())?;
         session.keys.admit(&request.name)?;
@@ -118,15 +116,7 @@ impl<'s> Acquisition<'s> {
             unanswered: Mutex::default(),
         });
         session.life.enter(lease, &entry)?;
-        let info = scripts::info(&request.label, request.metadata.as_deref());
-        Ok(Self {
-            session,
-            entry,
-            mode: request.mode,
-            info,
-            announced: false,
-            state: AcquisitionState::Clean,
-        })
+        Ok(Self { session, request, entry, announced: false, state: AcquisitionState::Clean })
     }
 
     fn step(&self) -> Step {
@@ -164,13 +154,13 @@ impl<'s> Acquisition<'s> {
     /// Sends the request to enter.
     async fn enter(&mut self, queues: bool, give_up_at: Moment) -> Result<Reply> {
         let session = self.session;
-        let Kept { name, owner, .. } = &*self.entry;
-        let operation = if self.mode == Mode::EXCLUSIVE { "acquire" } else { "share" };
+        let AcquireRequest { name, mode, owner, label, metadata, .. } = self.request;
+        let operation = if *mode == Mode::EXCLUSIVE { "acquire" } else { "share" };
         let mut call = session.operation(operation, &[name])?;
-        call.arg(session.inboxes.told()).arg(&owner.hex_digits()).arg(millis(self.entry.ttl()));
-        call.arg_of(&[&session.inbox_for(name), " ", &self.info]);
-        if self.mode != Mode::EXCLUSIVE {
-            call.arg(scripts::mode(self.mode));
+        call.arg_of(&[session.inboxes.told()]).arg_of(&[owner.hex_digits()]).number(millis(self.entry.ttl()));
+        call.holder(&session.inbox_for(name), label, metadata.as_deref());
+        if *mode != Mode::EXCLUSIVE {
+            call.arg(scripts::mode(*mode));
         }
         if !queues {
             call.arg("try");

@@ -108,7 +108,7 @@ impl Session {
     /// The call that releases the grant or entry of `owner`.
     fn release_of(&self, name: &LockName, owner: OwnerId) -> Result<Call> {
         let mut call = self.operation("release", &[name])?;
-        call.arg(self.inboxes.told()).arg(&owner.hex_digits());
+        call.arg_of(&[self.inboxes.told()]).arg_of(&[owner.hex_digits()]);
         Ok(self.told(call))
     }
 

@@ -82,7 +82,7 @@ impl Session {
         let inbox = names.first().map_or(Cow::Borrowed(&*self.inbox), |name| self.inbox_for(name));
         call.arg(self.inboxes.told()).arg(&*inbox);
         for entry in entries {
-            call.arg(&entry.owner.hex_digits()).arg(millis(entry.ttl()));
+            call.arg_of(&[entry.owner.hex_digits()]).number(millis(entry.ttl()));
         }
         let (sent_at, value) = self.run_confirmed(&self.told(call), give_up_at).await?;
         let replies = scripts::replies(&value, entries.len(), self.naming())?;
