@@ -1,4 +1,5 @@
-//! What a held lock costs its process, on every store: bytes that stay allocated, the client library's included.
+//! What a held lock costs its process, on every store: bytes that stay allocated, the client library's included. And how often
+//! a free lock allocates on Redis.
 //!
 //! Counted on the one thread of each test, by an allocator that counts: the figures are the same in every run, but
 //! for the order in which the servers answer. What the system's allocator adds is not in them.
@@ -98,6 +99,26 @@ fn on_redis_a_held_lock_takes_at_most_a_kibibyte() {
     on_a_server::<testbed::redis::Server>(MOST);
 }
 
+/// Counted over many cycles: a lease may be renewed in between.
+#[cfg(feature = "redis")]
+#[test]
+fn free_lock_on_redis_allocates_seldom() {
+    use testbed::Server as _;
+    const CYCLES: u64 = 1_000;
+    let runtime = runtime();
+    let server = runtime.block_on(testbed::redis::Server::start()).expect("a server starts");
+    let locks = runtime.block_on(open(&server.url()));
+    let lock = locks.lock("free").expect("the name is valid");
+    let cycles = async |count| {
+        for _ in 0..count {
+            lock.acquire().await.expect("it is free").release().await.expect("it is held");
+        }
+    };
+    runtime.block_on(cycles(10));
+    let allocations = measure(|| runtime.block_on(cycles(CYCLES))).count_total;
+    assert!(allocations / CYCLES <= ALLOCATIONS, "{allocations} in {CYCLES} cycles");
+}
+
 /// On three Redis servers, each with a vote of every one of them.
 #[cfg(feature = "redis")]
 #[test]
@@ -130,6 +151,10 @@ fn zookeeper_lock_takes_at_most_a_kibibyte_and_its_watch() {
 
 /// With what the system's allocator adds to each allocation, that is a kibibyte.
 const MOST: usize = 928;
+
+/// How often a free lock allocates on Redis: thirteen times, and for the labels of two counters.
+#[cfg(feature = "redis")]
+const ALLOCATIONS: u64 = if cfg!(feature = "metrics") { 15 } else { 13 };
 
 /// What renewing them takes at a time, for each.
 const BURST: u64 = 256;
