@@ -52,6 +52,9 @@ impl NameKeys {
 /// How many keys a name has.
 pub(crate) const KEYS: usize = 5;
 
+/// How the keys of a name end that are not those of other libraries.
+const ENDS: [&str; KEYS] = ["", ":q", ":e", ":n", ":h"];
+
 /// The layout of keys and messages; a namespace without a format key has this format.
 pub(crate) const FORMAT: &str = "1";
 
@@ -131,22 +134,24 @@ impl Keys {
         Ok(())
     }
 
-    /// Calls `add` with the parts of each key of `name`, in the order of [`NameKeys::all`].
+    /// Calls `add` with the parts that keys of `name` begin with, and the end of each, in the order of [`NameKeys::all`].
     ///
     /// # Errors
     ///
     /// As [`Keys::admit`].
-    pub(crate) fn each(&self, name: &LockName, mut add: impl FnMut(&[&str])) -> Result<()> {
+    pub(crate) fn each(&self, name: &LockName, mut add: impl FnMut(&[&str], &[&str])) -> Result<()> {
         self.admit(name)?;
-        let escaped = &*escaped(name.as_str());
-        match &self.around {
-            Some((before, behind)) => add(&[before, name.as_str(), behind]),
-            None => add(&[&self.prefix, ":{", escaped, "}"]),
+        let (mut ends, text) = (&ENDS[..], name.as_str());
+        if let Some((before, behind)) = &self.around {
+            add(&[before, text, behind], &[""]);
+            ends = &ends[1..];
         }
-        [":q", ":e", ":n"].iter().for_each(|part| add(&[&self.prefix, ":{", escaped, "}", part]));
-        match self.list {
-            Some(before) => add(&[before, name.as_str()]),
-            None => add(&[&self.prefix, ":{", escaped, "}", ":h"]),
+        if self.list.is_some() {
+            ends = &ends[..ends.len() - 1];
+        }
+        add(&[&self.prefix, ":{", &escaped(text), "}"], ends);
+        if let Some(before) = self.list {
+            add(&[before, text], &[""]);
         }
         Ok(())
     }
@@ -164,9 +169,11 @@ impl Keys {
     /// As [`Keys::admit`].
     pub(crate) fn of(&self, name: &LockName) -> Result<NameKeys> {
         let (mut text, mut ends) = (String::new(), Vec::with_capacity(KEYS));
-        self.each(name, |parts| {
-            text.extend(parts.iter().copied());
-            ends.push(text.len());
+        self.each(name, |parts, behind| {
+            for end in behind {
+                text.extend(parts.iter().chain([end]).copied());
+                ends.push(text.len());
+            }
         })?;
         Ok(NameKeys { ends: [0, 1, 2, 3].map(|key| ends[key]), text: text.into() })
     }
@@ -241,7 +248,7 @@ impl Keys {
 
     /// The name that `key` belongs to, unless it is not a key of this namespace.
     pub(crate) fn name_of(&self, key: &str) -> Option<LockName> {
-        self.name_with_one_of(&["", ":q", ":e", ":n", ":h"], key)
+        self.name_with_one_of(&ENDS, key)
     }
 
     /// The name behind which one of `parts` makes `key`.

@@ -47,7 +47,9 @@ impl Call {
         let room = names.iter().map(|name| KEYS * (keys.longest(name) + FRAME)).sum::<usize>() + ARGUMENTS;
         let mut call = Self { script, words: names.len() * KEYS, packed: Vec::with_capacity(room) };
         call.number((names.len() * KEYS) as u64);
-        names.iter().try_for_each(|name| keys.each(name, |parts| word(&mut call.packed, parts)))?;
+        for name in names {
+            keys.each(name, |parts, ends| words(&mut call.packed, parts, ends))?;
+        }
         Ok(call)
     }
 
@@ -135,6 +137,33 @@ fn word<B: AsRef<[u8]>>(out: &mut Vec<u8>, parts: &[B]) {
     out.extend_from_slice(b"\r\n");
 }
 
+/// Appends a word for each of `ends`, behind `parts`. Those are copied from an earlier word, which is faster than from each
+/// part.
+fn words(out: &mut Vec<u8>, parts: &[&str], ends: &[&str]) {
+    let Some((first, rest)) = ends.split_first() else { return };
+    let common: usize = parts.iter().map(|part| part.len()).sum();
+    let mut last = out.len();
+    line(out, b'$', common + first.len());
+    let text = out.len();
+    parts.iter().for_each(|part| out.extend_from_slice(part.as_bytes()));
+    out.extend_from_slice(first.as_bytes());
+    out.extend_from_slice(b"\r\n");
+    for (before, end) in ends.iter().zip(rest) {
+        let begin = out.len();
+        if before.len() == end.len() {
+            out.extend_from_within(last..);
+            let at = out.len() - b"\r\n".len() - end.len();
+            out[at..at + end.len()].copy_from_slice(end.as_bytes());
+        } else {
+            line(out, b'$', common + end.len());
+            out.extend_from_within(text..text + common);
+            out.extend_from_slice(end.as_bytes());
+            out.extend_from_slice(b"\r\n");
+        }
+        last = begin;
+    }
+}
+
 fn line(out: &mut Vec<u8>, kind: u8, number: usize) {
     // Nearly all are that short.
     match u8::try_from(number) {
@@ -219,7 +248,23 @@ const MORE: usize = 64;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scripts::ADMIT;
+    use crate::scripts::{ADMIT, OWN};
+
+    /// Also with keys of other libraries, and where one more byte of a key is one more digit of its length.
+    #[test]
+    fn keys_of_names_are_packed_as_their_texts() {
+        let names: Vec<_> = (1..120).map(|length| LockName::new("}".repeat(length)).unwrap()).collect();
+        let template = Keys::new("p", Some("lock:{name}:v1")).unwrap();
+        let list = template.clone().with_list(Some("signal:"));
+        for keys in [Keys::new("p", None).unwrap(), template, list] {
+            for names in names.windows(2) {
+                let call = OWN.operation_on("release", &keys, &[&names[0], &names[1]]).unwrap();
+                let [first, second] = [0, 1].map(|name| keys.of(&names[name]).unwrap());
+                let expected = OWN.operation("release", &[first.all(), second.all()].concat());
+                assert_eq!((call.words, &call.packed), (expected.words, &expected.packed));
+            }
+        }
+    }
 
     /// The bytes are those that the client crate packs.
     #[test]
