@@ -316,22 +316,22 @@ impl Future for PendingAnswer<'_> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let (wire, Some(slot)) = (self.wire, self.slot) else { return Poll::Pending };
         let (polled, old) = wire.state.lock().places.poll(slot, cx.waker());
-        let outcome = match polled {
-            Polled::Ready(outcome) => Some(outcome),
-            Polled::Waits => None,
+        let (outcome, has_more) = match polled {
+            Polled::Ready(outcome) => (Some(outcome), false),
+            Polled::Waits => (None, false),
             Polled::Drives => {
                 let has_more = wire.move_bytes(Some(slot));
-                let outcome = wire.state.lock().places.outcome(slot);
-                if has_more {
-                    // The caller, or the task if the caller has its answer.
-                    wire.wake_by_ref();
-                }
-                outcome
+                (wire.state.lock().places.outcome(slot), has_more)
             }
         };
+        // Before wakers are called or dropped: if one panics, the slot may be another request's by then.
+        self.slot = self.slot.filter(|_| outcome.is_none());
+        if has_more {
+            // The caller, or the task if the caller has its answer.
+            wire.wake_by_ref();
+        }
         drop(old);
         let Some(outcome) = outcome else { return Poll::Pending };
-        self.slot = None;
         Poll::Ready(match outcome {
             Outcome::Answered(answer) => Ok(answer),
             Outcome::Overdue => Err(overdue()),
