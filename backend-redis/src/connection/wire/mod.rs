@@ -12,6 +12,11 @@
 //!
 //! The locks are taken in the order `io`, `state`. The socket is called without `state`, and wakers without either. One
 //! waker stands for the wire at the socket, whichever caller or task polled it last: it wakes the driver of that moment.
+//!
+//! # Invariants
+//! - **redis.wire-8** While `is_listening` is set and `io` is free, the waker of the last read is at the socket, or its call has
+//!   begun and clears `is_listening` before it reads the driver. So a caller that finds it set after its waker is in its slot
+//!   is woken for its answer, and need not read. Checked by `model`.
 
 mod answers;
 #[cfg(test)]
@@ -54,7 +59,7 @@ pub(crate) struct Wire {
     state: Mutex<State>,
     /// There may be room, or the end has come.
     has_room: Notify,
-    /// The last read has left the waker at the socket, which has not called it since.
+    /// The last read has left the waker at the socket, which has not called it since (redis.wire-8).
     is_listening: AtomicBool,
 }
 
@@ -223,7 +228,7 @@ impl Wire {
                 wakers.extend(answered.filter(|(slot, _)| Some(*slot) != own).and_then(|(_, waker)| waker));
                 Ok(())
             };
-            // RACE: before the waker is there, which may be called at once.
+            // RACE: set before the waker is there. The socket may call it at once, and what that clears must stay cleared.
             self.is_listening.store(true, Ordering::SeqCst);
             match io.read(cx, found)? {
                 Poll::Ready(count) => read += count,
@@ -231,6 +236,7 @@ impl Wire {
             }
         }
         if !is_empty {
+            // The socket has not got the waker: it had bytes at the last read.
             self.is_listening.store(false, Ordering::SeqCst);
         }
         *has_room = read > 0 && self.state.lock().places.heard(read);
@@ -294,6 +300,7 @@ impl Wake for Wire {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
+        // RACE: cleared before the driver is read. A caller that stores its waker after that finds it cleared, and reads.
         self.is_listening.store(false, Ordering::SeqCst);
         let driver = self.state.lock().places.ready();
         match driver {
