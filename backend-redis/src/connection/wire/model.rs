@@ -33,6 +33,10 @@ enum Mutant {
     LeavesUndriven,
     /// A caller takes a waker that was called for one that is still at the socket.
     TrustsACalledWaker,
+    /// A reader says that the waker is at the socket after it has read.
+    ListensLate,
+    /// A waker that is called wakes the driver before it says that it is not at the socket.
+    ForgetsLate,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -52,6 +56,8 @@ enum Caller {
 enum Stage {
     Write,
     Read,
+    /// Whether there may be more to read.
+    HasRead(bool),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -90,6 +96,8 @@ struct World {
     registered: bool,
     /// That is so since the last read.
     listens: bool,
+    /// The call of the waker has begun.
+    is_called: bool,
     now: u64,
     /// The peer has closed, before all requests.
     is_closed: bool,
@@ -127,6 +135,7 @@ impl World {
             replies: Vec::new(),
             registered: false,
             listens: false,
+            is_called: false,
             now: 0,
             is_closed: false,
             is_over: false,
@@ -191,10 +200,18 @@ impl World {
     }
 
     fn fire(&mut self) {
-        self.listens &= self.mutant == Mutant::TrustsACalledWaker;
         if !std::mem::take(&mut self.registered) {
             return;
         }
+        self.is_called = true;
+        match self.mutant {
+            Mutant::ForgetsLate => self.wake_driver(),
+            Mutant::TrustsACalledWaker => {}
+            _ => self.listens = false,
+        }
+    }
+
+    fn wake_driver(&mut self) {
         match self.places.ready() {
             Ok(Some(caller)) => self.wake(caller),
             Ok(None) => {}
@@ -206,24 +223,38 @@ impl World {
     fn turn(&mut self, room: usize) {
         let Some((who, stage)) = self.socket else { return };
         if stage == Stage::Write {
-            if self.writing.is_empty() {
-                self.places.take_out(&mut self.writing);
-            }
-            for byte in self.writing.drain(..room.min(self.writing.len())).collect::<Vec<_>>() {
+            for _ in 0..room {
+                if self.writing.is_empty() {
+                    self.places.take_out(&mut self.writing);
+                }
+                let Some(byte) = self.writing.first().copied() else { break };
+                self.writing.remove(0);
                 match (self.half.take(), byte) {
                     (None, first) if first < 0x80 => self.half = Some(first),
                     (Some(first), last) if last == first | 0x80 => self.served.push(first),
                     _ => self.wrong = Some("torn bytes"),
                 }
             }
-            (self.is_full, self.registered) = (!self.writing.is_empty(), true);
+            self.is_full = !self.writing.is_empty();
+            self.registered |= self.is_full;
             self.socket = Some((who, Stage::Read));
             if let (Who::Caller(caller), true) = (who, self.listens) {
+                if !self.registered {
+                    self.wrong = Some("trusts a waker that was called");
+                }
                 self.has_moved(caller, false);
             }
             return;
         }
-        self.registered = true;
+        if let Stage::HasRead(has_more) = stage {
+            self.listens = !has_more && (self.listens || self.mutant == Mutant::ListensLate);
+            if let Who::Caller(caller) = who {
+                return self.has_moved(caller, has_more);
+            }
+            (self.socket, self.is_running) = (None, false);
+            return self.moved(has_more && self.mutant != Mutant::EndsWithMore);
+        }
+        (self.registered, self.listens) = (true, self.mutant != Mutant::ListensLate);
         if self.is_closed {
             self.end();
         }
@@ -241,15 +272,7 @@ impl World {
                 break;
             }
         }
-        let has_more = !self.replies.is_empty();
-        self.listens = !has_more;
-        match who {
-            Who::Caller(caller) => self.has_moved(caller, has_more),
-            Who::Task => {
-                (self.socket, self.is_running) = (None, false);
-                self.moved(has_more && self.mutant != Mutant::EndsWithMore);
-            }
-        }
+        self.socket = Some((who, Stage::HasRead(!self.replies.is_empty())));
     }
 
     /// A caller has moved bytes, and reads its outcome.
@@ -374,6 +397,15 @@ impl ::model::World for World {
                 step("a byte moves", 0, &|world| world.turn(1));
             }
         }
+        if self.is_called {
+            step("the waker wakes the driver", 0, &|world| {
+                world.is_called = false;
+                match world.mutant {
+                    Mutant::ForgetsLate => world.listens = false,
+                    _ => world.wake_driver(),
+                }
+            });
+        }
         if self.is_full {
             step("there is room", 0, &|world| {
                 world.is_full = false;
@@ -450,14 +482,16 @@ fn mutants_of_the_places_are_caught() {
         (Mutant::TakesOverAsleep, rests),
         (Mutant::StaysTold, rests),
         (Mutant::SkipsAPlace, "an answer"),
-        (Mutant::TakesOutside, "torn bytes"),
+        (Mutant::TakesOutside, "an answer"),
         (Mutant::LooksFirst, rests),
         (Mutant::EndsUnread, "unread"),
         (Mutant::EndsWithMore, "unread"),
         (Mutant::SilentTooEarly, "silent too early"),
         (Mutant::NeverListens, rests),
         (Mutant::LeavesUndriven, rests),
-        (Mutant::TrustsACalledWaker, rests),
+        (Mutant::TrustsACalledWaker, "trusts a waker"),
+        (Mutant::ListensLate, "trusts a waker"),
+        (Mutant::ForgetsLate, "trusts a waker"),
     ];
     let worlds =
         mutants.map(|(mutant, rule)| (mutant, World::new(2, mutant), Search::ToRest(4_000_000), rule));
