@@ -6,7 +6,7 @@ PROFILE ?= dev
 STORES = file redis etcd postgres zk
 OLDEST = $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 
-# The main job: every store, its floor and the libraries of others, on this machine, in a quarter of an hour.
+# The main job: every store, its floor and the libraries of others, on this machine, in twenty minutes.
 compare:
 	@comparison/compare
 

@@ -1,4 +1,4 @@
-//! How much of everything is done: quickly, in a quarter of an hour, or thoroughly.
+//! How much of everything is done: quickly, in twenty minutes, or thoroughly.
 
 use std::time::Duration;
 
